@@ -1,0 +1,84 @@
+"""What several commands share: reading `CONFIG key=value ...`, preparing with progress, printing a summary."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from lockstep.config import RunConfig
+    from lockstep.data.corpus import Corpus
+    from lockstep.explain.summary import Summary
+
+
+def read_config(words: list[str], run: Path | None = None) -> "RunConfig":
+    """`CONFIG key=value ...`; without CONFIG the run directory's own config is taken."""
+    from lockstep.config import load
+    from lockstep.errors import LockstepError
+
+    if words and "=" not in words[0]:
+        return load(Path(words[0]), words[1:])
+    if run is not None and (run / "config.yaml").exists():
+        return load(run / "config.yaml", words)
+    raise LockstepError("No config file was named.", "For example: lockstep train configs/demo.yaml", code=2)
+
+
+def prepare_corpus(config: "RunConfig", force: bool = False, quiet: bool = False) -> "Corpus":
+    """Prepares the corpus if it is not there yet, with a line of progress."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from lockstep.data.prepare import prepare
+
+    if quiet:
+        return prepare(config.data, force=force)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("opening the corpus", total=None)
+        names = {"read": "reading and checking", "vocabulary": "training the vocabulary", "encode": "encoding"}
+
+        def report(stage: str, count: int) -> None:
+            progress.update(task, description=f"{names.get(stage, stage)}: {count:,} pairs")
+
+        return prepare(config.data, report=report, force=force)
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def duration(seconds: float) -> str:
+    from lockstep.watch.console import clock_text
+
+    return f"{seconds:.1f} s" if seconds < 60 else clock_text(seconds)
+
+
+def summary_table(summary: "Summary") -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE, show_header=False, title=f"Run {summary.run}", title_justify="left")
+    table.add_column(style="dim")
+    table.add_column()
+    table.add_row("state", f"{summary.state} at step {summary.step:,}")
+    plural = "s" if summary.workers != 1 else ""
+    table.add_row("setting", f"{summary.workers} worker{plural}, {summary.strategy}, {summary.precision}")
+    if summary.seconds_per_step is not None:
+        left_out = f"mean of {summary.measured_steps:,} steps, {summary.warmup_steps} warm-up steps left out"
+        table.add_row("time per step", f"{summary.seconds_per_step * 1000:,.0f} ms ({left_out})")
+        table.add_row("speed", f"{summary.words_per_second:,.0f} target words/s, all workers")
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in summary.phase_shares.items())
+        table.add_row("a step is", shares)
+    times = (
+        f"training {duration(summary.training_seconds)}, evaluation {duration(summary.evaluation_seconds)}, "
+        f"checkpoints {duration(summary.checkpoint_seconds)}"
+    )
+    table.add_row("time", times)
+    if summary.loss is not None:
+        table.add_row("training loss", f"{summary.loss:.3f} per target word at the last step")
+    if summary.best_score is not None:
+        table.add_row("best validation", f"{summary.metric} {summary.best_score:.2f} at step {summary.best_step:,}")
+    if summary.skipped_steps:
+        table.add_row("left out", f"{summary.skipped_steps} steps with a gradient that was not finite")
+    return table

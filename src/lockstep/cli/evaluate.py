@@ -1,0 +1,68 @@
+"""`lockstep evaluate`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    on: Annotated[str, typer.Option("--set", help="Which text: validation or test.")] = "test",
+    checkpoint: Annotated[str, typer.Option(help="best or last.")] = "best",
+    beam: Annotated[int | None, typer.Option(min=1, help="Beam size; default: as the run was configured.")] = None,
+    length_penalty: Annotated[float | None, typer.Option(min=0.0, help="Length penalty; likewise.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
+) -> None:
+    """Score a trained model on held-out text: loss and sacreBLEU of detokenised beam-search output."""
+    from lockstep.cli.common import print_json
+
+    result = evaluate_run(run, on, checkpoint, {"beam": beam, "length_penalty": length_penalty})
+    if as_json:
+        print_json(result)
+        return
+    print(f"{on} of {run}, {result['model']}, {result['sentences']:,} sentences, {result['seconds']:.1f} s")
+    print(f"  sacreBLEU        {result['sacrebleu']:.2f}   {result['signature']}")
+    print(f"  beam {result['beam']}, length penalty {result['length_penalty']}")
+    print(f"  loss             {result['loss']:.4f} per target word, without label smoothing")
+    print(f"  Eval_BLEU_Score  {result['Eval_BLEU_Score']:.4f} (teacher-forced, on pieces, 0-1: not BLEU)")
+
+
+def evaluate_run(run: Path, on: str, checkpoint: str, search: dict[str, float | None]) -> dict[str, object]:
+    """Scores of a run's model, with what they were measured on."""
+    import time
+    from contextlib import nullcontext
+
+    import torch
+
+    from lockstep.config import load
+    from lockstep.data.prepare import prepare
+    from lockstep.errors import LockstepError
+    from lockstep.tasks.translation import TranslationLoss
+    from lockstep.tasks.translation import evaluate as score
+    from lockstep.team import Team, pick_device
+    from lockstep.translate.translator import Translator, find_model
+
+    folder = find_model(run, checkpoint)
+    config = load(run / "config.yaml", [])
+    corpus = prepare(config.data)
+    if on == "train" or not corpus.has(on):
+        held_out = [name for name in corpus.facts["sets"] if name != "train"]
+        raise LockstepError(f"The corpus has no {on} text.", f"Use --set with one of: {', '.join(held_out)}.", code=2)
+    device = pick_device(config.train.device, 0)
+    overrides: dict[str, object] = {name: value for name, value in search.items() if value is not None}
+    translator = Translator.load(folder, overrides, str(device))
+    module = TranslationLoss(translator.model, config.train.label_smoothing)
+    begin = time.perf_counter()
+    with torch.inference_mode():
+        scores = score(module, corpus, on, translator.search, Team(0, 1, device), nullcontext)
+    return {
+        **scores.values,
+        "signature": scores.signature,
+        "sentences": len(corpus.set(on)),
+        "model": str(folder),
+        "beam": translator.search.beam,
+        "length_penalty": translator.search.length_penalty,
+        "seconds": time.perf_counter() - begin,
+        "examples": [list(example) for example in scores.examples],
+    }

@@ -1,0 +1,38 @@
+"""The `lockstep` command. Heavy imports happen inside the commands, so that help comes at once."""
+
+import sys
+
+import typer
+
+from lockstep.cli import config, data, demo, evaluate, runs, train, translate
+from lockstep.errors import LockstepError
+
+app = typer.Typer(
+    name="lockstep",
+    help="Trains sequence-to-sequence models in parallel and explains every run.",
+    epilog="Start with `lockstep demo`: two workers, no download, a few minutes.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(demo.demo)
+app.command()(data.prepare)
+app.command()(train.train)
+app.command()(evaluate.evaluate)
+app.command()(translate.translate)
+app.command()(runs.runs)
+app.add_typer(config.app, name="config")
+
+
+def main() -> None:
+    """Runs the command; the one place where an error becomes a sentence and an exit code."""
+    try:
+        app()
+    except LockstepError as error:
+        print(f"Error: {error.message}", file=sys.stderr)
+        if error.remedy:
+            print(f"       {error.remedy}", file=sys.stderr)
+        sys.exit(error.code)
+    except KeyboardInterrupt:
+        sys.exit(130)

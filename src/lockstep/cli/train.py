@@ -1,0 +1,103 @@
+"""`lockstep train`."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from lockstep.config import RunConfig
+
+
+def train(
+    config: Annotated[
+        list[str] | None, typer.Argument(help="A config file, then any `key=value` settings to change.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Worker processes on this machine; default: one per GPU, else one.")
+    ] = None,
+    run: Annotated[
+        Path | None, typer.Option(help="Run folder; default: runs/ and the config's name. A run there is continued.")
+    ] = None,
+    port: Annotated[int, typer.Option(help="TCP port where the workers meet; 0 takes a free one.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the closing summary as JSON.")] = False,
+) -> None:
+    """Train a model, or go on with a run that was interrupted or finished.
+
+    The corpus is prepared first if it is not there yet. A run folder that already holds a checkpoint is continued from
+    it: `lockstep train configs/demo.yaml train.steps=4000` trains a finished 2,000-step run for 2,000 steps more.
+    Ctrl-C and SIGTERM save a checkpoint before they stop (exit codes 130 and 143).
+
+    Under torchrun or mpirun the same command joins as one of their workers:
+    `torchrun --nproc-per-node 2 -m lockstep train CONFIG --run DIR`.
+    """
+    from lockstep.cli.common import read_config
+
+    words = config or []
+    settings = read_config(words, run)
+    if run is None:
+        run = Path("runs") / Path(words[0]).stem
+    run_training(settings, run, workers, port, as_json)
+
+
+def run_training(
+    config: "RunConfig", run: Path, workers: int | None, port: int = 0, as_json: bool = False, show: bool = True
+) -> None:
+    """Trains in this process, in workers of our own, or as a worker of somebody else's; then prints the summary."""
+    from lockstep.launch.joined import joined
+    from lockstep.rundir import RunDirectory
+    from lockstep.train import worker
+
+    if joined():
+        worker.die_with_parent()
+        worker.train(config, run)
+        primary = os.environ["RANK"] == "0"
+    else:
+        from lockstep.cli.common import prepare_corpus
+
+        worker.check_resume(RunDirectory(run), config)
+        prepare_corpus(config)
+        _start(config, run, workers or _devices(config), port)
+        primary = True
+    if primary:
+        _close(run, as_json, show)
+
+
+def _devices(config: "RunConfig") -> int:
+    if config.train.device == "cpu":
+        return 1
+    import torch
+
+    return max(1, torch.cuda.device_count())
+
+
+def _start(config: "RunConfig", run: Path, workers: int, port: int) -> None:
+    from lockstep.launch.local import free_port_or, launch
+    from lockstep.train import worker
+
+    if workers == 1:
+        if port:
+            free_port_or(port)
+        worker.train(config, run)
+    else:
+        program = [sys.executable, "-m", "lockstep.train.worker", str(run), config.model_dump_json()]
+        launch(program, workers, port)
+
+
+def _close(run: Path, as_json: bool, show: bool) -> None:
+    """Prints the summary; a run that was told to stop ends with that signal's exit code, because it is not finished."""
+    from rich.console import Console
+
+    from lockstep.cli.common import print_json, summary_table
+    from lockstep.explain.summary import summarise
+
+    summary = summarise(run)
+    if as_json:
+        print_json(summary.as_dict())
+    elif show:
+        Console().print(summary_table(summary))
+    if summary.state == "stopped":
+        print(f"Stopped at step {summary.step:,} and saved. The same command goes on from there.", file=sys.stderr)
+        sys.exit(130 if summary.stop_signal == "SIGINT" else 143)

@@ -1,0 +1,44 @@
+"""`lockstep translate`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def translate(
+    run: Annotated[Path, typer.Argument(help="A run folder, a checkpoint or a model folder.")],
+    source: Annotated[
+        Path | None, typer.Option("--input", "-i", help="Text to translate, a sentence a line; default: stdin.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write; default: stdout.")] = None,
+    checkpoint: Annotated[str, typer.Option(help="best or last, when a run folder is given.")] = "best",
+    beam: Annotated[int | None, typer.Option(min=1, help="Beam size; default: as the model was configured.")] = None,
+    length_penalty: Annotated[float | None, typer.Option(min=0.0, help="Length penalty; likewise.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON object with source and translation a line.")] = False,
+) -> None:
+    """Translate text, sentence by sentence. On a terminal without --input it asks for sentences."""
+    import contextlib
+    import json
+
+    from lockstep.errors import LockstepError
+    from lockstep.translate.translator import Translator, find_model
+
+    overrides: dict[str, object] = {"beam": beam, "length_penalty": length_penalty}
+    translator = Translator.load(find_model(run, checkpoint), {k: v for k, v in overrides.items() if v is not None})
+    with contextlib.ExitStack() as files:
+        try:
+            read = sys.stdin if source is None else files.enter_context(source.open(encoding="utf-8", newline="\n"))
+            write = sys.stdout if output is None else files.enter_context(output.open("w", encoding="utf-8"))
+        except OSError as error:
+            raise LockstepError(f"{error.filename}: {error.strerror}.", "Check the path.", code=2) from None
+        interactive = source is None and read.isatty()
+        if interactive:
+            print("A sentence and Enter; Ctrl-D ends.", file=sys.stderr)
+        try:
+            for text, translation in translator.stream(read, 1 if interactive else 512):
+                result = {"source": text, "translation": translation}
+                print(json.dumps(result, ensure_ascii=False) if as_json else translation, file=write, flush=interactive)
+        except UnicodeDecodeError:
+            raise LockstepError(f"{source or 'The input'} is not UTF-8 text.", "Convert it to UTF-8.") from None

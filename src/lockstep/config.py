@@ -1,0 +1,199 @@
+"""The whole configuration of a run: one tree of settings from a YAML file and `key=value` overrides."""
+
+import difflib
+from collections.abc import Iterator
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from lockstep.data.settings import BatchSettings, DataSettings
+from lockstep.errors import LockstepError
+from lockstep.models.settings import TransformerSettings
+from lockstep.parallel.settings import StrategySettings
+from lockstep.settings import Fixed, Settings
+from lockstep.train.settings import OptimizerSettings, ScheduleSettings, TrainSettings
+from lockstep.translate.settings import SearchSettings
+
+
+class RunConfig(Settings):
+    """Everything that decides what a run does."""
+
+    data: DataSettings
+    """What text is learned from."""
+    batch: BatchSettings
+    """How sentences are put together into steps."""
+    model: TransformerSettings = TransformerSettings()
+    """What is trained."""
+    train: TrainSettings = TrainSettings()
+    """How long and how carefully."""
+    optimizer: OptimizerSettings = OptimizerSettings()
+    """How a gradient becomes an update."""
+    schedule: ScheduleSettings = ScheduleSettings()
+    """The learning rate."""
+    strategy: StrategySettings = StrategySettings()
+    """How gradients cross processes."""
+    search: SearchSettings = SearchSettings()
+    """How translations are found, in evaluation and afterwards."""
+
+    def to_yaml(self) -> str:
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def load(path: Path, overrides: list[str]) -> RunConfig:
+    """Reads a YAML file and applies overrides such as `train.steps=2000`."""
+    tree = read_yaml(path)
+    for override in overrides:
+        apply_override(tree, override)
+    return build(tree, str(path))
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        near = sorted(str(p) for p in path.parent.glob("*.yaml")) if path.parent.is_dir() else []
+        hint = f"There are: {', '.join(near[:8])}." if near else "Check the path."
+        raise LockstepError(f"Config file {path} does not exist.", hint, code=2) from None
+    except IsADirectoryError:
+        raise LockstepError(f"{path} is a folder, not a config file.", "Name a .yaml file.", code=2) from None
+    except UnicodeDecodeError as error:
+        raise LockstepError(f"Config file {path} is not UTF-8 text ({error.reason}).", "Save it as UTF-8.", 2) from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "it is not valid YAML"
+        raise LockstepError(f"Config file {path}{where}: {problem}.", "Correct the line.", code=2) from None
+    if tree is None:
+        tree = {}
+    if not isinstance(tree, dict):
+        raise LockstepError(f"Config file {path} holds no settings.", "Write it as `key: value` lines.", code=2)
+    return tree
+
+
+def apply_override(tree: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise LockstepError(
+            f"Cannot read {override!r}.", "Write overrides as key=value, e.g. train.steps=2000.", code=2
+        )
+    *parents, last = key.strip().split(".")
+    node = tree
+    for parent in parents:
+        if node.get(parent) is None:
+            node[parent] = {}
+        node = node[parent]
+        if not isinstance(node, dict):
+            raise LockstepError(f"{key} cannot be set: {parent} is a value, not a group.", code=2)
+    try:
+        node[last] = yaml.safe_load(text)
+    except yaml.YAMLError:
+        node[last] = text
+
+
+def build(tree: dict[str, Any], origin: str) -> RunConfig:
+    try:
+        return RunConfig.model_validate(tree)
+    except ValidationError as error:
+        sentences = [_explain(dict(problem)) for problem in error.errors()]
+        raise LockstepError(f"{origin}: " + "; ".join(sentences) + ".", _REMEDY, code=2) from None
+
+
+_REMEDY = "`lockstep config explain KEY` tells what a setting means."
+
+
+def _explain(problem: dict[str, Any]) -> str:
+    path = tuple(str(part) for part in problem["loc"])
+    key = ".".join(path)
+    if problem["type"] == "extra_forbidden":
+        near = nearest(key)
+        return f"unknown setting {key}" + (f" (did you mean {near}?)" if near else "")
+    if problem["type"] == "missing":
+        return f"{key} is missing"
+    message = str(problem["msg"])
+    if problem["type"] == "value_error":
+        return message.removeprefix("Value error, ")
+    return f"{key}={problem['input']!r} is wrong: {message[:1].lower()}{message[1:]}"
+
+
+def nearest(key: str) -> str | None:
+    """The setting whose name looks most like `key`."""
+    names = [name for name, _ in fields()]
+    found = difflib.get_close_matches(key, names, n=1, cutoff=0.6)
+    if not found:  # the right name in the wrong group
+        found = [name for name in names if name.rsplit(".", 1)[-1] == key.rsplit(".", 1)[-1]]
+    return found[0] if found else None
+
+
+def fields(model: type[BaseModel] = RunConfig, prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Every setting with its dotted name; groups come before their members."""
+    for name, info in model.model_fields.items():
+        yield prefix + name, info
+        for part in (info.annotation, *get_args(info.annotation)):
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                yield from fields(part, f"{prefix}{name}.")
+
+
+def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A tree of settings as dotted names."""
+    values: dict[str, Any] = {}
+    for name, value in tree.items():
+        values |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return values
+
+
+def differences(old: RunConfig, new: RunConfig) -> tuple[dict[str, tuple[Any, Any]], dict[str, tuple[Any, Any]]]:
+    """What changed between two configs: (settings a resumed run must keep, settings it may change)."""
+    before, after = flat(old.model_dump(mode="json")), flat(new.model_dump(mode="json"))
+    fixed = {name for name, info in fields() if any(isinstance(mark, Fixed) for mark in info.metadata)}
+    kept: dict[str, tuple[Any, Any]] = {}
+    free: dict[str, tuple[Any, Any]] = {}
+    for key in sorted(before.keys() | after.keys()):
+        if before.get(key) != after.get(key):
+            (kept if key in fixed else free)[key] = (before.get(key), after.get(key))
+    return kept, free
+
+
+def describe(key: str | None = None) -> list[dict[str, Any]]:
+    """Key, type, default and meaning of one setting, of all in a group, or of all."""
+    known = dict(fields())
+    if key is not None and key not in known:
+        near = nearest(key)
+        hint = f"Did you mean {near}?" if near else "`lockstep config explain` lists all."
+        raise LockstepError(f"There is no setting {key}.", hint, code=2)
+    chosen = {n: f for n, f in known.items() if key is None or n == key or n.startswith(f"{key}.")}
+    leaves = {n: f for n, f in chosen.items() if not any(other.startswith(f"{n}.") for other in known)}
+    return [
+        {
+            "key": name,
+            "type": display_as_type(info.annotation),
+            "default": "(must be given)" if info.is_required() else _plain_default(info),
+            "text": info.description or "",
+            "fixed": any(isinstance(mark, Fixed) for mark in info.metadata),
+        }
+        for name, info in leaves.items()
+    ]
+
+
+def _plain_default(info: FieldInfo) -> Any:
+    value = info.get_default(call_default_factory=True)
+    return str(value) if isinstance(value, Path) else value
+
+
+def display_as_type(annotation: Any) -> str:
+    """`Literal['a', 'b'] | None` as a person would write it: a | b | none."""
+    if annotation is type(None):
+        return "none"
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return " | ".join(str(part) for part in parts)
+    if origin in (Union, UnionType):
+        return " | ".join(display_as_type(part) for part in parts)
+    if origin in (list, tuple):
+        return f"list of {', '.join(dict.fromkeys(display_as_type(part) for part in parts))}"
+    return {"int": "whole number", "float": "number", "str": "text", "bool": "true | false", "Path": "path"}.get(
+        annotation.__name__, annotation.__name__
+    )

@@ -1,0 +1,1 @@
+"""Reading, cleaning, vocabulary, binary corpus and the global batch order."""

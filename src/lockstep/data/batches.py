@@ -1,0 +1,110 @@
+"""The global batch order: which sentences make up each step. It knows lengths and settings, never the text.
+
+The order is a pure function of (lengths, batch settings, seed). Workers, strategies and interruptions do not enter it,
+so a position (epoch, cursor) is all the state that data has.
+"""
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from lockstep.data.settings import BatchSettings
+from lockstep.errors import LockstepError
+
+
+@dataclass(frozen=True)
+class Position:
+    """The next batch to consume: batch number `cursor` of pass `epoch` over the corpus."""
+
+    epoch: int = 0
+    cursor: int = 0
+
+
+@dataclass(frozen=True)
+class GlobalBatch:
+    """All sentences of one step over all workers."""
+
+    indices: np.ndarray  # [sentences] places in the training set
+    target_words: int
+    after: Position  # where the data stands once this batch is consumed
+
+    @property
+    def digest(self) -> str:
+        """A short name of exactly these sentences in this order, for the journal."""
+        return f"{zlib.crc32(np.ascontiguousarray(self.indices, dtype=np.int64).tobytes()):08x}"
+
+
+class Order:
+    """The sequence of global batches."""
+
+    def __init__(
+        self, source_lengths: np.ndarray, target_lengths: np.ndarray, settings: BatchSettings, seed: int
+    ) -> None:
+        if settings.per != "global":
+            raise ValueError("a per-worker budget must be turned into a global one first")
+        self.source_lengths, self.target_lengths = source_lengths, target_lengths
+        self.settings, self.seed = settings, seed
+        longest = int(target_lengths.max())
+        if settings.words is not None and settings.words < longest:
+            raise LockstepError(
+                f"batch.words {settings.words} is smaller than the longest training sentence ({longest} target words).",
+                f"Set batch.words to at least {longest}, or lower data.max_pieces.",
+                code=2,
+            )
+
+    def epoch(self, number: int) -> list[np.ndarray]:
+        """The batches of one pass: every sentence once."""
+        draw = np.random.Generator(np.random.Philox(key=[self.seed & (2**64 - 1), number]))
+        order = draw.permutation(len(self.target_lengths))
+        if self.settings.bucket:  # stable sort: sentences of equal lengths stay shuffled
+            order = order[np.lexsort((self.source_lengths[order], self.target_lengths[order]))]
+        if self.settings.sentences is not None:
+            ends = np.arange(self.settings.sentences, len(order) + self.settings.sentences, self.settings.sentences)
+        else:
+            assert self.settings.words is not None
+            ends = _cut(self.target_lengths[order], self.settings.words)
+        batches = np.split(order, ends[:-1])
+        if self.settings.bucket:
+            batches = [batches[i] for i in draw.permutation(len(batches))]
+        return batches
+
+    def batches(self, position: Position) -> Iterator[GlobalBatch]:
+        """Endless, from `position` on."""
+        epoch, cursor = position.epoch, position.cursor
+        while True:
+            plan = self.epoch(epoch)
+            for number in range(cursor, len(plan)):
+                last = number + 1 == len(plan)
+                after = Position(epoch + 1, 0) if last else Position(epoch, number + 1)
+                indices = plan[number]
+                yield GlobalBatch(indices, int(self.target_lengths[indices].sum()), after)
+            epoch, cursor = epoch + 1, 0
+
+    def share(self, batch: GlobalBatch, worker: int, workers: int) -> np.ndarray:
+        """The sentences of one worker. With `balance` they are dealt longest first, back and forth, so that every
+        worker gets as many words as the others, because the slowest worker decides the pace of all."""
+        if not self.settings.balance:
+            return np.array_split(batch.indices, workers)[worker]
+        cost = self.source_lengths[batch.indices] + self.target_lengths[batch.indices]
+        ranked = batch.indices[np.argsort(-cost, kind="stable")]
+        turn = np.arange(len(ranked)) % (2 * workers)
+        return ranked[np.minimum(turn, 2 * workers - 1 - turn) == worker]
+
+    def micro_batches(self, share: np.ndarray) -> list[np.ndarray]:
+        """A share cut into pieces of at most `micro_words` target words."""
+        if self.settings.micro_words is None or len(share) < 2:
+            return [share]
+        return np.split(share, _cut(self.target_lengths[share], self.settings.micro_words)[:-1])
+
+
+def _cut(lengths: np.ndarray, words: int) -> np.ndarray:
+    """Where to cut `lengths` into runs of at most `words` (at least one sentence): one search per run, not per item."""
+    total = np.cumsum(lengths, dtype=np.int64)
+    ends, start = [], 0
+    while start < len(lengths):
+        before = int(total[start - 1]) if start else 0
+        start = max(start + 1, int(np.searchsorted(total, before + words, side="right")))
+        ends.append(start)
+    return np.array(ends)

@@ -1,0 +1,237 @@
+"""A prepared corpus: a folder of piece ids that every process maps into memory instead of reading.
+
+`corpus.json` tells what the other files hold. `SET.SIDE.ids` are all sentences of a side one after the other, each with
+its end mark; sentence i lies between entries i and i + 1 of `SET.SIDE.offsets`. Sets that are scored also keep their
+text in `SET.SIDE.txt`.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from lockstep.data.text import SETS
+from lockstep.data.vocabulary import EOS, Vocabulary
+from lockstep.errors import LockstepError
+
+FORMAT = 1
+"""Raise it when the same settings and text would no longer make the same files."""
+SIDES = ("source", "target")
+INDEX = "corpus.json"
+VOCABULARY = "vocabulary.model"
+KINDS = ("ids", "offsets", "txt")
+FILES = {INDEX, VOCABULARY} | {f"{name}.{side}.{kind}" for name in SETS for side in SIDES for kind in KINDS}
+"""Every name that may occur in a corpus folder."""
+OFFSET_TYPE = "<i8"
+
+Ids = npt.NDArray[np.int64]
+
+
+class Side:
+    """All sentences of one side of a set."""
+
+    def __init__(self, ids: npt.NDArray[Any], offsets: Ids) -> None:
+        self.ids = ids  # [words], as stored
+        self.offsets = offsets  # [sentences + 1]
+
+    @cached_property
+    def lengths(self) -> npt.NDArray[np.int32]:
+        """Pieces of every sentence, end mark included."""
+        return np.diff(self.offsets).astype(np.int32)
+
+    def gather(self, indices: npt.NDArray[np.integer[Any]]) -> tuple[Ids, npt.NDArray[np.int32]]:
+        """The ids of these sentences in one row, and the length of each."""
+        lengths = self.lengths[indices]  # [sentences]
+        ends = np.cumsum(lengths, dtype=np.int64)  # where each sentence ends in the row
+        total = int(ends[-1]) if len(ends) else 0
+        shift = self.offsets[:-1][indices] - (ends - lengths)  # from a place in the row to its place in the file
+        places = np.repeat(shift, lengths) + np.arange(total)  # [words]
+        return self.ids[places].astype(np.int64), lengths
+
+
+@dataclass(frozen=True)
+class ParallelSet:
+    """Sentence pairs: sentence i of one side is the translation of sentence i of the other."""
+
+    name: str
+    source: Side
+    target: Side
+
+    def __len__(self) -> int:
+        return len(self.source.offsets) - 1
+
+
+class Corpus:
+    """A corpus that is known to be whole, up to changes of content that keep the size of every file."""
+
+    def __init__(self, folder: Path, facts: dict[str, Any]) -> None:
+        self.folder = folder
+        self.facts = facts
+        self._sets: dict[str, ParallelSet] = {}
+
+    @classmethod
+    def open(cls, folder: Path) -> Self:
+        try:
+            facts = json.loads((folder / INDEX).read_bytes())
+            if facts["format"] != FORMAT:
+                raise _unusable(folder, f"has format {facts['format']}, and this version of Lockstep reads {FORMAT}")
+            for name, content in facts["content"].items():
+                present = (folder / name).stat().st_size
+                if present != content["bytes"]:
+                    raise _unusable(folder, f"is damaged: {name} has {present} bytes instead of {content['bytes']}")
+            _ = [facts[key] for key in ("digest", "id_type", "sets", "settings", "files", "grammar_version")]
+        except (FileNotFoundError, NotADirectoryError) as error:
+            missing = Path(str(error.filename)).name
+            if missing == INDEX:
+                raise LockstepError(
+                    f"There is no corpus in {folder}.", "Prepare it: `lockstep prepare` with the same settings."
+                ) from None
+            raise _unusable(folder, f"is damaged: {missing} is missing") from None
+        except OSError as error:
+            why = f"The corpus in {folder} cannot be read: {error.strerror}."
+            raise LockstepError(why, "Check the rights of the folder and its files.") from None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise _unusable(folder, f"is damaged: {INDEX} cannot be understood") from None
+        return cls(folder, facts)
+
+    @property
+    def digest(self) -> str:
+        """One value for the whole content: ids, texts and vocabulary."""
+        return str(self.facts["digest"])
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary.load(self.folder / VOCABULARY)
+
+    def has(self, name: str) -> bool:
+        return name in self.facts["sets"]
+
+    def set(self, name: str) -> ParallelSet:
+        if name not in self._sets:
+            self._sets[name] = ParallelSet(name, self._side(f"{name}.source"), self._side(f"{name}.target"))
+        return self._sets[name]
+
+    def texts(self, name: str) -> tuple[list[str], list[str]]:
+        """The sentences of validation or test as they were read."""
+        source, target = (
+            (self.folder / f"{name}.{side}.txt").read_bytes().decode().removesuffix("\n").split("\n") for side in SIDES
+        )
+        return source, target
+
+    def _side(self, stem: str) -> Side:
+        ids = np.memmap(self.folder / f"{stem}.ids", dtype=self.facts["id_type"], mode="r")
+        offsets = np.memmap(self.folder / f"{stem}.offsets", dtype=OFFSET_TYPE, mode="r")
+        return Side(np.asarray(ids), np.asarray(offsets))
+
+
+def id_type(vocabulary_size: int) -> str:
+    """The smallest stored type that holds every id."""
+    return "<u2" if vocabulary_size < 1 << 16 else "<u4"
+
+
+class SetWriter:
+    """Appends encoded pairs to the files of a set; use it in a `with` statement."""
+
+    def __init__(self, folder: Path, name: str, vocabulary_size: int) -> None:
+        self._sides = [
+            _SideWriter(folder, f"{name}.{side}", id_type(vocabulary_size), keep_text=name != "train") for side in SIDES
+        ]
+
+    def append(
+        self, sources: Sequence[str], targets: Sequence[str], source_ids: list[list[int]], target_ids: list[list[int]]
+    ) -> None:
+        """Sentence pairs and their ids; the end mark is added here."""
+        source, target = self._sides
+        source.append(sources, source_ids)
+        target.append(targets, target_ids)
+
+    def facts(self) -> dict[str, Any]:
+        """How much was written. Words are pieces, end marks included."""
+        source, target = self._sides
+        return {
+            "lines": source.lines,
+            "source_words": source.words,
+            "target_words": target.words,
+            "source_longest": source.longest,
+            "target_longest": target.longest,
+            "text_bytes": source.text_bytes + target.text_bytes,
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for side in self._sides:
+            side.close()
+
+
+class _SideWriter:
+    def __init__(self, folder: Path, stem: str, kind: str, keep_text: bool) -> None:
+        self._kind = kind
+        self._ids: BinaryIO = (folder / f"{stem}.ids").open("wb")
+        self._offsets: BinaryIO = (folder / f"{stem}.offsets").open("wb")
+        self._text: BinaryIO | None = (folder / f"{stem}.txt").open("wb") if keep_text else None
+        self._offsets.write(np.zeros(1, OFFSET_TYPE).tobytes())
+        self.lines = self.words = self.longest = self.text_bytes = 0
+
+    def append(self, texts: Sequence[str], ids: Sequence[list[int]]) -> None:
+        if not ids:
+            return
+        ended = [sentence + [EOS] for sentence in ids]
+        lengths = np.fromiter(map(len, ended), np.int64, len(ended))
+        offsets = self.words + np.cumsum(lengths)
+        words = int(lengths.sum())
+        self._ids.write(np.fromiter(chain.from_iterable(ended), self._kind, words).tobytes())
+        self._offsets.write(offsets.astype(OFFSET_TYPE).tobytes())
+        text = "".join(f"{line}\n" for line in texts).encode()
+        if self._text:
+            self._text.write(text)
+        self.lines += len(ended)
+        self.words += words
+        self.longest = max(self.longest, int(lengths.max()))
+        self.text_bytes += len(text)
+
+    def close(self) -> None:
+        for file in (self._ids, self._offsets, self._text):
+            if file:
+                file.close()
+
+
+def seal(folder: Path, facts: dict[str, Any]) -> None:
+    """Turns the files in a folder into a corpus: digests them, writes `corpus.json`, and all of it is on the disk."""
+    content = {}
+    for path in sorted(folder.iterdir()):
+        with path.open("rb") as file:
+            content[path.name] = {
+                "bytes": path.stat().st_size,
+                "sha256": hashlib.file_digest(file, "sha256").hexdigest(),
+            }
+            os.fsync(file.fileno())
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    index = {"format": FORMAT, "digest": digest, **facts, "content": content}
+    with (folder / INDEX).open("w", encoding="utf-8") as out:
+        json.dump(index, out, indent=1)
+        out.flush()
+        os.fsync(out.fileno())
+    sync_folder(folder)
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes new and renamed entries of a folder survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _unusable(folder: Path, what: str) -> LockstepError:
+    return LockstepError(f"The corpus in {folder} {what}.", "Prepare it again: `lockstep prepare --force`.")

@@ -1,0 +1,15 @@
+"""The one exception for everything a user can put right."""
+
+
+class LockstepError(Exception):
+    """What went wrong in one sentence, and what to do about it in another.
+
+    It is raised where the fact is known and printed in one place, without a traceback. `code` is the exit code: 1 for
+    something that happened, 2 for something that was asked for wrongly.
+    """
+
+    def __init__(self, message: str, remedy: str = "", code: int = 1) -> None:
+        super().__init__(f"{message} {remedy}".strip())
+        self.message = message
+        self.remedy = remedy
+        self.code = code

@@ -1,0 +1,1 @@
+"""Reads a run directory and says what happened."""

@@ -1,0 +1,92 @@
+"""A run in figures, all from its journal and its checkpoints."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from lockstep.watch.journal import Reading, read
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Figures of a run. Averages leave out the warm-up steps of every launch."""
+
+    run: str
+    state: str  # finished, stopped (can go on), or cut off (no farewell in the journal: running or killed)
+    stop_signal: str | None
+    step: int
+    workers: int
+    strategy: str
+    precision: str
+    measured_steps: int
+    warmup_steps: int
+    seconds_per_step: float | None
+    words_per_second: float | None  # target words, all workers
+    phase_shares: dict[str, float]
+    training_seconds: float
+    evaluation_seconds: float
+    checkpoint_seconds: float
+    loss: float | None
+    best_score: float | None
+    best_step: int | None
+    metric: str
+    signature: str
+    skipped_steps: int
+    launches: int
+    damaged_lines: int
+    examples: list[list[str]]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def summarise(run: Path) -> Summary:
+    journal = read(run / "journal")
+    steps = journal.steps
+    measured = [line for line in steps if not line["warmup"]]
+    evaluations, launches, stops = journal.of("evaluation"), journal.of("run"), journal.of("stop")
+    best = max(evaluations, key=lambda line: line["scores"]["sacrebleu"], default=None)
+    seconds = sum(line["seconds"] for line in measured)
+    launch = launches[-1] if launches else {}
+    return Summary(
+        run=str(run),
+        state=_state(journal),
+        stop_signal=stops[-1]["signal"] if stops else None,
+        step=steps[-1]["step"] if steps else 0,
+        workers=launch.get("workers", 0),
+        strategy=launch.get("strategy", ""),
+        precision=launch.get("precision", ""),
+        measured_steps=len(measured),
+        warmup_steps=len(steps) - len(measured),
+        seconds_per_step=mean(line["seconds"] for line in measured) if measured else None,
+        words_per_second=sum(line["global_target_words"] for line in measured) / seconds if measured else None,
+        phase_shares=_shares(measured),
+        training_seconds=sum(line["seconds"] for line in steps),
+        evaluation_seconds=sum(line["seconds"] for line in evaluations),
+        checkpoint_seconds=sum(line["seconds"] for line in journal.of("checkpoint")),
+        loss=steps[-1]["loss"] if steps else None,
+        best_score=best["scores"]["sacrebleu"] if best else None,
+        best_step=best["step"] if best else None,
+        metric="sacrebleu",
+        signature=evaluations[-1]["signature"] if evaluations else "",
+        skipped_steps=sum(1 for line in steps if not line["applied"]),
+        launches=len(launches),
+        damaged_lines=journal.damaged,
+        examples=evaluations[-1]["examples"] if evaluations else [],
+    )
+
+
+def _state(journal: Reading) -> str:
+    """From the last launch's farewell."""
+    marks = [event for event in journal.events if event["kind"] in ("run", "stop")]
+    if not marks or marks[-1]["kind"] == "run":
+        return "cut off"
+    return "stopped" if marks[-1]["reason"] == "signal" else "finished"
+
+
+def _shares(steps: list[dict[str, Any]]) -> dict[str, float]:
+    total = sum(line["seconds"] for line in steps)
+    if not total:
+        return {}
+    return {name: sum(line["phases"][name] for line in steps) / total for name in steps[0]["phases"]}

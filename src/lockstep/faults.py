@@ -1,0 +1,72 @@
+"""Named points where a test can make a worker fail. Without LOCKSTEP_FAULT a point is one look at an empty list.
+
+`LOCKSTEP_FAULT=kill:rank=1:phase=merge:step=7` kills rank 1 when it reaches that point; several are joined by commas.
+Actions: `kill` (SIGKILL), `stop` (SIGSTOP), `term` (SIGTERM), `nan` (the caller spoils its gradient), `error` (raises).
+"""
+
+import os
+import signal
+from dataclasses import dataclass
+
+PHASES = (
+    "input",
+    "forward",
+    "micro",
+    "backward",
+    "merge",
+    "update",
+    "evaluate",
+    "save",
+    "rename",
+    "renamed",
+    "gradient",
+)
+_SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM}
+
+
+@dataclass
+class Fault:
+    action: str
+    phase: str
+    rank: int | None = None
+    step: int | None = None
+
+
+def parse(text: str) -> list[Fault]:
+    """The faults that a LOCKSTEP_FAULT value asks for."""
+    faults = []
+    for part in filter(None, text.split(",")):
+        action, *pairs = part.split(":")
+        values = dict(pair.split("=", 1) for pair in pairs)
+        if action not in (*_SIGNALS, "nan", "error") or values.get("phase") not in PHASES:
+            raise ValueError(f"LOCKSTEP_FAULT: cannot read {part!r}")
+        rank, step = values.get("rank"), values.get("step")
+        fault = Fault(action, values["phase"], None if rank is None else int(rank), None if step is None else int(step))
+        faults.append(fault)
+    return faults
+
+
+_faults = parse(os.environ.get("LOCKSTEP_FAULT", ""))
+_now = 0
+
+
+def step(number: int) -> None:
+    """Tells the points which step is being computed."""
+    global _now
+    _now = number
+
+
+def at(phase: str) -> str | None:
+    """Marks a point; returns the action when the caller has to carry it out itself."""
+    if not _faults:
+        return None
+    rank = int(os.environ.get("RANK", "0"))
+    for fault in _faults:
+        if fault.phase == phase and fault.rank in (None, rank) and fault.step in (None, _now):
+            if fault.action in _SIGNALS:
+                os.kill(os.getpid(), _SIGNALS[fault.action])
+            elif fault.action == "error":
+                raise RuntimeError(f"fault injected at {phase}, step {_now}")
+            else:
+                return fault.action
+    return None

@@ -1,0 +1,1 @@
+"""Starts the same worker anywhere."""

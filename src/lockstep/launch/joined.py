@@ -1,0 +1,27 @@
+"""Finds out whether this process was started by torchrun, mpirun or another engine that gave it a rank."""
+
+import os
+
+from lockstep.errors import LockstepError
+
+
+def joined() -> bool:
+    """True when an engine started us as one of its workers; the environment then has what torch.distributed reads."""
+    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+        return True
+    if "OMPI_COMM_WORLD_RANK" not in os.environ:
+        return False
+    names = {"RANK": "RANK", "WORLD_SIZE": "SIZE", "LOCAL_RANK": "LOCAL_RANK", "LOCAL_WORLD_SIZE": "LOCAL_SIZE"}
+    for ours, theirs in names.items():
+        os.environ[ours] = os.environ[f"OMPI_COMM_WORLD_{theirs}"]
+    if os.environ["WORLD_SIZE"] == os.environ["LOCAL_WORLD_SIZE"]:
+        os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+    elif "MASTER_ADDR" not in os.environ:
+        raise LockstepError(
+            "mpirun started workers on several machines, but MASTER_ADDR does not say where the first one is.",
+            "Add `-x MASTER_ADDR=<first host>` to the mpirun command.",
+            code=2,
+        )
+    job = int(os.environ.get("OMPI_MCA_ess_base_jobid", "0"))  # noqa: SIM112
+    os.environ.setdefault("MASTER_PORT", str(20_000 + job % 20_000))
+    return True

@@ -1,0 +1,96 @@
+"""Workers on this machine, started and watched by torch's elastic agent. It knows a command, not what it does."""
+
+import json
+import logging
+import os
+import signal
+import socket
+import uuid
+from dataclasses import dataclass
+
+from lockstep.errors import LockstepError
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """The workers ended because the launcher was told to stop."""
+
+    signal: int
+
+
+def free_port_or(port: int) -> int:
+    """`port`, checked to be free; 0 finds one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            raise LockstepError(
+                f"Port {port} is already in use.", "Give another with --port, or leave it out to take a free one.", 2
+            ) from None
+        return int(probe.getsockname()[1])
+
+
+def launch(command: list[str], workers: int, port: int = 0, stop_seconds: int = 120) -> Stopped | None:
+    """Runs `workers` copies of `command` (a program and its arguments) and waits. Each finds its place in RANK,
+    WORLD_SIZE and so on. Returns normally when all of them succeed; SIGTERM and SIGINT are passed on to the workers,
+    which then have `stop_seconds` to save."""
+    port = free_port_or(port)
+    os.environ.update(
+        LOCKSTEP_LAUNCHER=str(os.getpid()),
+        OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // workers))),
+        TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",  # restarted workers would find stale addresses in a shared store
+    )
+    logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)
+
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=workers,
+        run_id=uuid.uuid4().hex,
+        role="worker",
+        rdzv_backend="c10d",
+        rdzv_endpoint=f"127.0.0.1:{port}",
+        local_addr="127.0.0.1",
+        max_restarts=0,
+        monitor_interval=0.1,
+        signals_to_handle="SIGTERM,SIGINT,SIGHUP",
+        shutdown_timeout=stop_seconds,
+    )
+    try:
+        elastic_launch(config, command[0])(*command[1:])
+    except SignalException as stopped:
+        return Stopped(stopped.sigval)
+    except ChildFailedError as error:
+        raise _root_cause(error) from None
+    return None
+
+
+def _root_cause(error: object) -> LockstepError:
+    """One sentence out of several workers' ends: what a worker says of itself, else the signal that killed one, else
+    the connection that the others lost because of it."""
+    failures = sorted(error.failures.items())  # type: ignore[attr-defined]
+    told = []
+    for rank, failure in failures:
+        try:
+            told.append((rank, json.loads(failure.message)))
+        except (ValueError, TypeError):
+            continue
+    for _, facts in told:
+        if facts["kind"] == "error":
+            return LockstepError(facts["message"], facts["remedy"], facts["code"])
+    again = "Start the same command again: it goes on from the last checkpoint."
+    for rank, failure in failures:
+        if failure.exitcode < 0 and -failure.exitcode != signal.SIGTERM:
+            name = signal.Signals(-failure.exitcode).name
+            memory = " (out of memory?)" if name == "SIGKILL" else ""
+            return LockstepError(f"Worker {rank} (process {failure.pid}) was killed by {name}{memory}.", again)
+    for _, facts in told:
+        return LockstepError(facts["message"], facts["remedy"], facts["code"])
+    rank, failure = failures[0]
+    return LockstepError(f"Worker {rank} (process {failure.pid}) ended with exit code {failure.exitcode}.", again)

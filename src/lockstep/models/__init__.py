@@ -1,0 +1,1 @@
+"""Plain modules without training logic."""

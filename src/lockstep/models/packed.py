@@ -1,0 +1,83 @@
+"""Sentences laid end to end without padding, and the grid that attention needs.
+
+Every layer but attention treats words one by one, so they see one long list of real words, `[words, width]`. Attention
+alone needs sentences side by side, `[sentences, longest, width]`; the words move there and back by their slots.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass
+class Layout:
+    """Where each packed word stands on the grid of its batch."""
+
+    rows: int
+    longest: int
+    lengths: Tensor  # [rows]
+    positions: Tensor  # [words] place of the word in its sentence
+    slots: Tensor | None  # [words] row * longest + position; None when all sentences have the same length
+    hidden: Tensor | None  # [rows, 1, 1, longest] 0 where a word is and -inf where none is; None likewise
+
+    @classmethod
+    def of(cls, lengths: np.ndarray) -> "Layout":
+        rows, longest, words = len(lengths), int(lengths.max()), int(lengths.sum())
+        starts = np.repeat(np.cumsum(lengths) - lengths, lengths)
+        positions = np.arange(words) - starts
+        slots = hidden = None
+        if words < rows * longest:
+            slots = torch.from_numpy(np.repeat(np.arange(rows) * longest, lengths) + positions)
+            outside = np.arange(longest)[None, :] >= np.asarray(lengths)[:, None]
+            hidden = torch.from_numpy(np.where(outside, -np.inf, 0.0).astype(np.float32))[:, None, None, :]
+        return cls(
+            rows, longest, torch.from_numpy(np.asarray(lengths, np.int64)), torch.from_numpy(positions), slots, hidden
+        )
+
+    def to(self, device: torch.device) -> "Layout":
+        def move(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else tensor.to(device, non_blocking=True)
+
+        lengths, positions = self.lengths.to(device, non_blocking=True), self.positions.to(device, non_blocking=True)
+        return Layout(self.rows, self.longest, lengths, positions, move(self.slots), move(self.hidden))
+
+    def spread(self, packed: Tensor) -> Tensor:
+        """`[words, width]` -> `[rows, longest, width]`, zero where no word is."""
+        if self.slots is not None:
+            packed = _Spread.apply(packed, self.slots, self.rows * self.longest)
+        return packed.view(self.rows, self.longest, packed.shape[-1])
+
+    def pack(self, grid: Tensor) -> Tensor:
+        """`[rows, longest, width]` -> `[words, width]`."""
+        flat = grid.reshape(self.rows * self.longest, grid.shape[-1])
+        return flat if self.slots is None else _Pack.apply(flat, self.slots)
+
+
+class _Spread(torch.autograd.Function):
+    """Slots are unique, so each direction is a plain copy and the backward of one is the forward of the other.
+
+    Autograd's own backward of `index_select` has to add, since it can't know that.
+    """
+
+    @staticmethod
+    def forward(ctx, packed: Tensor, slots: Tensor, size: int) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(slots)
+        return packed.new_zeros(size, packed.shape[1]).index_copy_(0, slots, packed)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
+        return grad.index_select(0, ctx.saved_tensors[0]), None, None
+
+
+class _Pack(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, grid: Tensor, slots: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(slots)
+        ctx.size = grid.shape[0]
+        return grid.index_select(0, slots)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
+        return grad.new_zeros(ctx.size, grad.shape[1]).index_copy_(0, ctx.saved_tensors[0], grad), None

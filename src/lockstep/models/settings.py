@@ -1,0 +1,36 @@
+"""Settings of the models."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from lockstep.settings import FIXED, Settings
+
+
+class TransformerSettings(Settings):
+    """The encoder-decoder of "Attention is all you need" with one embedding shared by source, target and output."""
+
+    name: Annotated[Literal["transformer"], FIXED] = "transformer"
+    """Which model."""
+    encoder_layers: Annotated[int, Field(ge=1), FIXED] = 6
+    """Layers that read the source sentence."""
+    decoder_layers: Annotated[int, Field(ge=1), FIXED] = 6
+    """Layers that write the target sentence."""
+    width: Annotated[int, Field(ge=2), FIXED] = 512
+    """Size of the vector that stands for a word between layers."""
+    feed_forward: Annotated[int, Field(ge=1), FIXED] = 2048
+    """Size of the hidden layer inside each feed-forward block."""
+    heads: Annotated[int, Field(ge=1), FIXED] = 8
+    """Attention heads; the width must be a multiple of it."""
+    dropout: float = Field(0.1, ge=0.0, lt=1.0)
+    """Share of values set to zero in training: after embeddings and blocks, in attention weights and feed-forward."""
+    norm: Annotated[Literal["pre", "post"], FIXED] = "pre"
+    """Layer norm before each block (trains more steadily) or after it (the original paper)."""
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(f"model.width {self.width} is not a multiple of model.heads {self.heads}")
+        if self.width % 2:
+            raise ValueError(f"model.width {self.width} must be even, because positions are sine and cosine pairs")
+        return self

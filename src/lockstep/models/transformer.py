@@ -1,0 +1,238 @@
+"""The Transformer. It knows words as packed ids and returns packed vectors; it knows nothing of loss or training."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lockstep.models.packed import Layout
+from lockstep.models.settings import TransformerSettings
+
+EXPLICIT_LIMIT = 128
+"""On CPU, up to this many keys, softmax(QK)V written out is faster than the fused kernel and its slow backward."""
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool, dropout: float) -> Tensor:
+    """Scaled dot-product attention over `[rows, heads, length, size]`; `mask` is added to the scores.
+
+    The path depends on device and shape only, so the same batch always takes the same path.
+    """
+    if query.device.type == "cpu" and key.shape[2] <= EXPLICIT_LIMIT:
+        with torch.autocast("cpu", enabled=False):  # bf16 softmax and its products are slow on CPU
+            query, key, value = query.float(), key.float(), value.float()
+            scores = (query * (1.0 / math.sqrt(query.shape[-1]))) @ key.transpose(2, 3)  # [rows, heads, query, key]
+            if mask is not None:
+                scores = scores + mask
+            if causal:
+                scores = scores + _future(query.shape[2], query.device)
+            return F.dropout(scores.softmax(-1), dropout, training=dropout > 0) @ value
+    if causal and mask is not None:
+        mask, causal = mask + _future(query.shape[2], query.device), False
+    if mask is not None:
+        mask = mask.to(query.dtype)
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=causal)
+
+
+def _future(length: int, device: torch.device) -> Tensor:
+    return torch.full((length, length), -math.inf, device=device).triu_(1)
+
+
+class Attention(nn.Module):
+    """Multi-head attention without biases. Queries and keys may come from different sentences (`memory`)."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.query = nn.Linear(width, width, bias=False)
+        self.key_value = nn.Linear(width, 2 * width, bias=False)
+        self.output = nn.Linear(width, width, bias=False)
+
+    def _heads(self, grid: Tensor) -> Tensor:
+        rows, length, width = grid.shape
+        return grid.view(rows, length, self.heads, width // self.heads).transpose(1, 2)  # [rows, heads, length, size]
+
+    def _merge(self, grid: Tensor) -> Tensor:
+        return grid.transpose(1, 2).flatten(2)  # [rows, length, width]
+
+    def forward(self, x: Tensor, layout: Layout, memory: Tensor, memory_layout: Layout, causal: bool = False) -> Tensor:
+        query = self._heads(layout.spread(self.query(x)))
+        key, value = self.keys(memory, memory_layout)
+        # A causal query never sees the empty places behind its own sentence's end that follow it.
+        mask = None if causal else memory_layout.hidden
+        mixed = attend(query, key, value, mask, causal, self.dropout if self.training else 0.0)
+        return self.output(layout.pack(self._merge(mixed)).to(x.dtype))
+
+    def keys(self, memory: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+        """Keys and values of packed words, `[rows, heads, length, size]` each."""
+        key, value = layout.spread(self.key_value(memory)).chunk(2, dim=-1)
+        return self._heads(key), self._heads(value)
+
+    def look(self, x: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        """Attention of `[rows, queries, width]` to keys that are there already (decoding)."""
+        mixed = attend(self._heads(self.query(x)), key, value, mask, False, 0.0)
+        return self.output(self._merge(mixed).to(x.dtype))
+
+
+class FeedForward(nn.Module):
+    def __init__(self, width: int, hidden: int, dropout: float) -> None:
+        super().__init__()
+        self.inner = nn.Linear(width, hidden)
+        self.outer = nn.Linear(hidden, width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.outer(self.dropout(F.relu(self.inner(x))))
+
+
+class Block(nn.Module):
+    """The residual frame of a sub-layer: `x + dropout(f(norm(x)))`, or `norm(x + dropout(f(x)))` for post-norm."""
+
+    def __init__(self, sub_layer: nn.Module, settings: TransformerSettings) -> None:
+        super().__init__()
+        self.sub_layer = sub_layer
+        self.norm = nn.LayerNorm(settings.width)
+        self.dropout = nn.Dropout(settings.dropout)
+        self.pre = settings.norm == "pre"
+
+    def before(self, x: Tensor) -> Tensor:
+        return self.norm(x) if self.pre else x
+
+    def after(self, x: Tensor, change: Tensor) -> Tensor:
+        x = x + self.dropout(change)
+        return x if self.pre else self.norm(x)
+
+
+class EncoderLayer(nn.Module):
+    def __init__(self, settings: TransformerSettings) -> None:
+        super().__init__()
+        self.attention = Block(Attention(settings.width, settings.heads, settings.dropout), settings)
+        self.feed_forward = Block(FeedForward(settings.width, settings.feed_forward, settings.dropout), settings)
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        y = self.attention.before(x)
+        x = self.attention.after(x, self.attention.sub_layer(y, layout, y, layout))
+        return self.feed_forward.after(x, self.feed_forward.sub_layer(self.feed_forward.before(x)))
+
+
+class DecoderLayer(nn.Module):
+    def __init__(self, settings: TransformerSettings) -> None:
+        super().__init__()
+        self.attention = Block(Attention(settings.width, settings.heads, settings.dropout), settings)
+        self.source = Block(Attention(settings.width, settings.heads, settings.dropout), settings)
+        self.feed_forward = Block(FeedForward(settings.width, settings.feed_forward, settings.dropout), settings)
+
+    def forward(self, x: Tensor, layout: Layout, memory: Tensor, memory_layout: Layout) -> Tensor:
+        y = self.attention.before(x)
+        x = self.attention.after(x, self.attention.sub_layer(y, layout, y, layout, causal=True))
+        y = self.source.before(x)
+        x = self.source.after(x, self.source.sub_layer(y, layout, memory, memory_layout))
+        return self.feed_forward.after(x, self.feed_forward.sub_layer(self.feed_forward.before(x)))
+
+    def step(self, x: Tensor, cache: "LayerCache") -> Tensor:
+        """One more word of every hypothesis: x is `[rows, beam, width]`."""
+        rows, beam, width = x.shape
+        attention, source = self.attention.sub_layer, self.source.sub_layer
+        assert isinstance(attention, Attention)
+        assert isinstance(source, Attention)
+        y = self.attention.before(x).view(rows * beam, 1, width)
+        key, value = attention.key_value(y).chunk(2, dim=-1)
+        cache.append(attention._heads(key), attention._heads(value))
+        x = self.attention.after(x, attention.look(y, cache.key, cache.value, None).view(rows, beam, width))
+        # All hypotheses of a sentence look at one copy of its source: they are the queries of one row.
+        x = self.source.after(x, source.look(self.source.before(x), cache.source_key, cache.source_value, cache.hidden))
+        return self.feed_forward.after(x, self.feed_forward.sub_layer(self.feed_forward.before(x)))
+
+
+class LayerCache:
+    """Keys and values of one decoder layer: of the words so far per hypothesis, and of the source per sentence."""
+
+    def __init__(self, source_key: Tensor, source_value: Tensor, hidden: Tensor | None, beam: int) -> None:
+        rows, heads, _, size = source_key.shape
+        self.source_key, self.source_value, self.hidden = source_key, source_value, hidden
+        self.key = source_key.new_empty(rows * beam, heads, 0, size)
+        self.value = source_key.new_empty(rows * beam, heads, 0, size)
+
+    def append(self, key: Tensor, value: Tensor) -> None:
+        self.key = torch.cat([self.key, key.to(self.key.dtype)], dim=2)
+        self.value = torch.cat([self.value, value.to(self.value.dtype)], dim=2)
+
+    def select(self, hypotheses: Tensor, sentences: Tensor | None) -> None:
+        """Keep and reorder hypotheses; keep sentences when some have left the batch."""
+        self.key, self.value = self.key.index_select(0, hypotheses), self.value.index_select(0, hypotheses)
+        if sentences is not None:
+            self.source_key = self.source_key.index_select(0, sentences)
+            self.source_value = self.source_value.index_select(0, sentences)
+            self.hidden = None if self.hidden is None else self.hidden.index_select(0, sentences)
+
+
+class Transformer(nn.Module):
+    def __init__(self, settings: TransformerSettings, vocabulary_size: int) -> None:
+        super().__init__()
+        self.settings = settings
+        self.embedding = nn.Embedding(vocabulary_size, settings.width)
+        self.dropout = nn.Dropout(settings.dropout)
+        self.encoder = nn.ModuleList(EncoderLayer(settings) for _ in range(settings.encoder_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(settings) for _ in range(settings.decoder_layers))
+        final = settings.norm == "pre"  # post-norm layers end in a norm of their own
+        self.encoder_norm = nn.LayerNorm(settings.width) if final else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(settings.width) if final else nn.Identity()
+        self._waves: Tensor
+        self.register_buffer("_waves", torch.empty(0, settings.width), persistent=False)
+        self._initialise()
+
+    def _initialise(self) -> None:
+        nn.init.normal_(self.embedding.weight, std=self.settings.width**-0.5)
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+
+    def _positions(self, length: int) -> Tensor:
+        """The sine and cosine table, grown when a longer sentence comes: `[length, width]`."""
+        if length > self._waves.shape[0]:
+            width, size = self.settings.width, max(256, 2 * length)
+            device = self.embedding.weight.device
+            rate = torch.exp(torch.arange(0, width, 2, device=device) * (-math.log(10_000.0) / width))
+            angle = torch.arange(size, device=device)[:, None] * rate  # [size, width / 2]
+            self._waves = torch.cat([angle.sin(), angle.cos()], dim=1)
+        return self._waves
+
+    def _embed(self, ids: Tensor, positions: Tensor, longest: int) -> Tensor:
+        words = F.embedding(ids, self.embedding.weight) * math.sqrt(self.settings.width)
+        return self.dropout(words + self._positions(longest)[positions])
+
+    def encode(self, ids: Tensor, layout: Layout) -> Tensor:
+        """Source ids `[words]` -> memory `[words, width]`."""
+        x = self._embed(ids, layout.positions, layout.longest)
+        for layer in self.encoder:
+            x = layer(x, layout)
+        return self.encoder_norm(x)
+
+    def decode(self, ids: Tensor, layout: Layout, memory: Tensor, memory_layout: Layout) -> Tensor:
+        """Target ids so far `[words]` -> a vector for the next word at each place `[words, width]`."""
+        x = self._embed(ids, layout.positions, layout.longest)
+        for layer in self.decoder:
+            x = layer(x, layout, memory, memory_layout)
+        return self.decoder_norm(x)
+
+    def logits(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.embedding.weight)
+
+    def start(self, memory: Tensor, layout: Layout, beam: int) -> list[LayerCache]:
+        """Caches for decoding `beam` hypotheses of every source sentence."""
+        caches = []
+        for layer in self.decoder:
+            assert isinstance(layer, DecoderLayer)
+            assert isinstance(layer.source.sub_layer, Attention)
+            caches.append(LayerCache(*layer.source.sub_layer.keys(memory, layout), layout.hidden, beam))
+        return caches
+
+    def step(self, ids: Tensor, position: int, caches: list[LayerCache]) -> Tensor:
+        """The last word of every hypothesis `[rows, beam]` -> logits for the next `[rows, beam, vocabulary]`."""
+        x = self._embed(ids, torch.full_like(ids, position), position + 1)  # [rows, beam, width]
+        for layer, cache in zip(self.decoder, caches, strict=True):
+            assert isinstance(layer, DecoderLayer)
+            x = layer.step(x, cache)
+        return self.logits(self.decoder_norm(x))

@@ -1,0 +1,1 @@
+"""How gradients cross processes: one file per strategy."""

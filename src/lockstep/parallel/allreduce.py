@@ -1,0 +1,121 @@
+"""All-reduce: every worker holds the whole model, and gradients are summed over all workers while backward computes.
+
+torch's DistributedDataParallel keeps the buckets; a hook of ours sends them, so that sums stay sums (the loss is divided
+by the global word count beforehand) and the exchange can be timed.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from lockstep import faults
+from lockstep.parallel.settings import StrategySettings
+from lockstep.parallel.strategy import Agreed, B, Claim, Clock, Context, Order, Outcome, State
+from lockstep.parallel.update import Updater
+
+
+class AllReduce:
+    name = "allreduce"
+    lockstep = True
+    exact = True
+
+    def __init__(self, settings: StrategySettings) -> None:
+        self.bucket_mb = settings.bucket_mb
+
+    def setup(
+        self,
+        module: nn.Module,
+        make_optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer],
+        clock: Clock,
+        context: Context,
+        example: Any,
+    ) -> None:
+        self.clock, self.context, self.raw = clock, context, module
+        self.updater = Updater(module, make_optimizer, context.clip, context.loss_scale)
+        self._ddp = DistributedDataParallel(
+            module,
+            device_ids=[context.device] if context.device.type == "cuda" else None,
+            bucket_cap_mb=self.bucket_mb,
+            gradient_as_bucket_view=True,
+            forward_sync_buffers=False,
+        )
+        self._ddp.register_comm_hook(None, self._send)
+        self._forget()
+        # DDP sorts its buckets after the first backward, and a sum depends on its buckets: one backward before the
+        # first step of every launch makes a resumed run add in the same order as an uninterrupted one.
+        self._ddp(example).mul(0.0).backward()
+        self.updater.optimizer.zero_grad(set_to_none=True)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._spans: list[list[Any]] = []  # [ready, merged] stamps of every bucket
+        self._bytes = 0
+
+    def _send(self, _: object, bucket: Any) -> Any:
+        faults.at("merge")
+        buffer = bucket.buffer()
+        span = [self.clock.stamp()]
+        self._spans.append(span)
+        self._bytes += buffer.numel() * buffer.element_size()
+        work = dist.all_reduce(buffer, async_op=True)
+        assert work is not None
+
+        def merged(future: torch.futures.Future[list[Tensor]]) -> Tensor:
+            span.append(self.clock.stamp())
+            return future.value()[0]
+
+        return work.get_future().then(merged)
+
+    @property
+    def module(self) -> nn.Module:
+        return self._ddp
+
+    def claims(self, order: Order[B], batches: Iterator[B]) -> Iterator[Claim[B]]:
+        for batch in batches:
+            yield Claim(batch, order.share(batch, self.context.rank, self.context.size))
+
+    def micro(self, last: bool) -> AbstractContextManager[Any]:
+        return nullcontext() if last else self._ddp.no_sync()
+
+    def backward(self, loss_sum: Tensor, target_words: int) -> None:
+        self.updater.scaled(loss_sum / target_words).backward()
+
+    def commit(self, learning_rate: float) -> Outcome:
+        returned = self.clock.stamp()
+        applied, norm = self.updater.apply(learning_rate)  # waits for the device, so that all stamps can be read
+        exposed = self.clock.between(self._spans[-1][0], returned)
+        self.clock.move("backward", "merge", exposed)
+        sent = self._bytes * 2 * (self.context.size - 1) // self.context.size  # a ring passes 2 (n - 1) / n of the data
+        outcome = Outcome(applied, norm, sent, max(0.0, self._busy() - exposed))
+        self._forget()
+        return outcome
+
+    def _busy(self) -> float:
+        """Seconds in which at least one bucket was under way."""
+        first, busy, reached = self._spans[0][0], 0.0, 0.0
+        for ready, merged in self._spans:
+            end = self.clock.between(first, merged)
+            busy += max(0.0, end - max(reached, self.clock.between(first, ready)))
+            reached = max(reached, end)
+        return busy
+
+    def agree(self, loss_sum: float, stop: bool) -> Agreed:
+        both = torch.tensor([loss_sum, float(stop)], dtype=torch.float64, device=self.context.device)
+        dist.all_reduce(both)
+        total, stops = both.tolist()
+        return Agreed(total, stops > 0)
+
+    @contextmanager
+    def quiesce(self) -> Iterator[nn.Module]:
+        yield self.raw
+
+    def state(self) -> State:
+        return self.updater.state()
+
+    def load(self, scalars: dict[str, float]) -> list[str]:
+        return self.updater.load(scalars)

@@ -1,0 +1,1 @@
+"""What is learned: data and model together, their loss and their metric."""

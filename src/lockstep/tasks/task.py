@@ -1,0 +1,63 @@
+"""The interface between the training loop and what is learned."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lockstep.data.batches import Order
+from lockstep.team import Team
+
+
+class MicroBatch(Protocol):
+    """Tensors that the module takes in one forward."""
+
+    source_words: int
+    target_words: int
+
+    def to(self, device: torch.device) -> "MicroBatch": ...
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The result of an evaluation. `values` go to journal and TensorBoard by name; `text` shows a few examples."""
+
+    values: dict[str, float]
+    signature: str = ""
+    examples: tuple[tuple[str, str, str], ...] = ()  # source, translation, reference
+
+
+class Task(Protocol):
+    """Builds data and model, and knows how good the model is."""
+
+    order: Order  # the sequence of global batches
+    metric: str  # the name in Scores.values that decides what is best
+    higher_is_better: bool
+    width: int  # model width, for the noam schedule
+    data_facts: dict[str, Any]  # becomes data.json in the run
+    data_digest: str
+
+    def module(self) -> nn.Module:
+        """A new model whose forward takes a micro-batch and returns the sum of the loss over its target words."""
+        ...
+
+    def micro_batches(self, share: np.ndarray) -> Sequence[MicroBatch]:
+        """The tensors of a worker's share; called in the background."""
+        ...
+
+    def example(self) -> MicroBatch: ...
+
+    def evaluate(self, module: nn.Module, team: Team, autocast: Callable[[], Any]) -> Scores: ...
+
+    def export(self, module: nn.Module, folder: Path) -> None:
+        """Writes the model so that it can be used without the trainer."""
+        ...
+
+
+def total(team: Team, values: Tensor) -> list[float]:
+    """Sums of a small tensor over all workers, in rank order, so that every worker gets the same bits."""
+    return torch.tensor(team.gather(values.tolist()), dtype=torch.float64).sum(0).tolist()

@@ -1,0 +1,105 @@
+"""The processes of one launch as a worker sees them: who am I, and how do we exchange small facts."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from lockstep.errors import LockstepError
+
+T = TypeVar("T")
+
+
+@dataclass
+class Team:
+    """Rank, size and device of this worker. Small Python facts travel over a Gloo group of their own, so that they
+    never queue behind gradients and work the same on CPU and GPU."""
+
+    rank: int
+    size: int
+    device: torch.device
+    facts: dist.ProcessGroup | None = None
+
+    @property
+    def primary(self) -> bool:
+        return self.rank == 0
+
+    def gather(self, value: T) -> list[T]:
+        """Every worker's value, in rank order, on every worker."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value, group=self.facts)
+        return values
+
+    def all_do(self, action: Callable[[], T]) -> T:
+        """Runs `action` everywhere; when it fails on any worker, all of them raise the first failure."""
+        failure: LockstepError | None = None
+        result: T | None = None
+        try:
+            result = action()
+        except LockstepError as error:
+            failure = error
+        except OSError as error:
+            failure = LockstepError(f"{error.filename or 'A file'}: {error.strerror or error}.", "Check the disk.")
+        for other in self.gather((failure.message, failure.remedy, failure.code) if failure else None):
+            if other:
+                raise LockstepError(*other)
+        return result  # type: ignore[return-value]
+
+    def primary_does(self, action: Callable[[], T]) -> T:
+        """Runs `action` on the primary only; everybody gets its result, or raises its failure."""
+        result = self.all_do(lambda: action() if self.primary else None)
+        return self.gather(result)[0]  # type: ignore[return-value]
+
+    def close(self) -> None:
+        if self.size > 1 and dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def pick_device(wanted: str, local_rank: int) -> torch.device:
+    if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise LockstepError("train.device is cuda, but this machine has no usable GPU.", "Set train.device=auto.", 2)
+    if local_rank >= torch.cuda.device_count():
+        raise LockstepError(
+            f"Worker {local_rank} on this machine has no GPU: there are {torch.cuda.device_count()}.",
+            "Start at most one worker per GPU.",
+            code=2,
+        )
+    return torch.device("cuda", local_rank)
+
+
+def join(device: str = "auto", timeout_seconds: float = 600.0) -> Team:
+    """Meets the other workers that the environment (RANK, WORLD_SIZE, MASTER_ADDR, ...) tells of."""
+    rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    place = pick_device(device, int(os.environ.get("LOCAL_RANK", "0")))
+    if size == 1:
+        return Team(rank, size, place)
+    if place.type == "cuda":
+        torch.cuda.set_device(place)
+    backend = "cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo"
+    address = f"{os.environ.get('MASTER_ADDR', 'localhost')}:{os.environ.get('MASTER_PORT', '29500')}"
+    try:
+        dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds))
+        facts = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_seconds))
+    except dist.DistNetworkError as error:
+        if "EADDRINUSE" in str(error) or "already in use" in str(error):
+            raise LockstepError(
+                f"Port {address} is already in use.", "Set MASTER_PORT (or --port) to a free one.", code=2
+            ) from None
+        raise LockstepError(
+            f"Worker {rank} could not reach the first worker at {address}.",
+            "Check that all machines were started, that the address is right and that no firewall is between them.",
+        ) from None
+    except dist.DistStoreError:
+        raise LockstepError(
+            f"Not all {size} workers came to {address} within {timeout_seconds:.0f} seconds.",
+            "Check that the job was started on every machine.",
+        ) from None
+    return Team(rank, size, place, facts)

@@ -1,0 +1,286 @@
+"""The training loop. What happens at a step boundary is written at the step boundary."""
+
+import hashlib
+import signal
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+from lockstep import faults
+from lockstep.config import RunConfig
+from lockstep.data.batches import Position
+from lockstep.errors import LockstepError
+from lockstep.parallel.strategy import Context, Strategy
+from lockstep.rundir import RunDirectory
+from lockstep.tasks.task import Task
+from lockstep.team import Team
+from lockstep.train import checkpoint, precision
+from lockstep.train.ahead import Ahead
+from lockstep.train.checkpoint import Progress
+from lockstep.train.schedule import learning_rate
+from lockstep.watch.board import Board
+from lockstep.watch.clock import PhaseClock
+from lockstep.watch.console import Show
+from lockstep.watch.journal import Journal
+
+WARMUP_STEPS = 5
+"""The first steps of a launch fill caches and pools: they are journalled as warm-up and left out of averages."""
+
+
+class StopSignal:
+    """Remembers SIGTERM and SIGINT, so that the loop can stop at the next step boundary, together with the others."""
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._remember)
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        self.name = signal.Signals(number).name
+
+
+@dataclass
+class Loop:
+    """One worker's training, from the last checkpoint to the last step."""
+
+    config: RunConfig
+    run: RunDirectory
+    task: Task
+    strategy: Strategy
+    team: Team
+    journal: Journal
+    precision: str
+    attempt: int
+    progress: Progress = field(default_factory=Progress)
+    board: Board | None = None
+    show: Show | None = None
+
+    def train(self) -> str:
+        """Trains until the steps are done, patience runs out or a signal comes; returns which."""
+        settings, device = self.config.train, self.team.device
+        stop_signal = StopSignal()
+        clock = PhaseClock(device)
+        forward = precision.autocast(self.precision, device)
+        self._set_up(clock)
+        self._resume()
+        if self.team.primary:
+            self.board = Board(self.run.tensorboard, self.progress.step)
+            self.show = Show(self.run.console, settings.steps, self.progress.step)
+            self._say_start()
+        position = Position(self.progress.epoch, self.progress.cursor)
+        claims = self.strategy.claims(self.task.order, self.task.order.batches(position))
+        ahead = Ahead((claim.batch, self.task.micro_batches(claim.share)) for claim in claims)
+        first = self.progress.step + 1
+        reason = self._reason_to_stop()
+        try:
+            while reason is None:
+                step = self.progress.step + 1
+                faults.step(step)
+                clock.start()
+
+                batch, micro_batches = next(ahead)
+                faults.at("input")
+                clock.mark("input")
+
+                torch.manual_seed(_seed(settings.seed, step, self.team.rank))
+                loss_sums = []
+                for number, micro in enumerate(micro_batches):
+                    if number:
+                        faults.at("micro")
+                    with self.strategy.micro(last=number + 1 == len(micro_batches)):
+                        faults.at("forward")
+                        with forward():
+                            loss_sum = self.strategy.module(micro.to(device))
+                        if faults.at("gradient") == "nan":
+                            loss_sum = loss_sum * float("nan")
+                        clock.mark("forward")
+                        faults.at("backward")
+                        self.strategy.backward(loss_sum, batch.target_words)
+                        clock.mark("backward")
+                        loss_sums.append(loss_sum.detach())
+
+                rate = learning_rate(self.config.schedule, step, settings.steps, self.task.width)
+                outcome = self.strategy.commit(rate)
+                clock.mark("update")
+
+                agreed = self.strategy.agree(float(sum(loss_sums)), stop_signal.name is not None)
+                clock.mark("merge")
+
+                seconds, phases = clock.finish()
+                self.progress.step = step
+                self.progress.epoch, self.progress.cursor = batch.after.epoch, batch.after.cursor
+                self.progress.score = None
+                words = {
+                    "source": sum(micro.source_words for micro in micro_batches),
+                    "target": sum(micro.target_words for micro in micro_batches),
+                }
+                line = {
+                    "step": step,
+                    "epoch": batch.after.epoch,
+                    "loss": agreed.loss_sum / batch.target_words,
+                    "lr": rate,
+                    "grad_norm": outcome.grad_norm,
+                    "words": words,
+                    "seconds": seconds,
+                    "phases": phases,
+                    "merge_overlapped": outcome.merge_overlapped,
+                    "bytes_sent": outcome.bytes_sent,
+                    "cursor": batch.after.cursor,
+                    "attempt": self.attempt,
+                    "scope": "global" if self.strategy.lockstep else "worker",
+                    "warmup": step < first + WARMUP_STEPS,
+                    "applied": outcome.applied,
+                    "batch": batch.digest,
+                    "global_target_words": batch.target_words,
+                }
+                self.journal.write("step", **line)
+                self._watch(line)
+                self._count_skipped(outcome.applied)
+
+                reason = self._reason_to_stop() or ("signal" if agreed.stop else None)
+                gained = False
+                if step % settings.evaluate_every == 0 or reason == "finished":
+                    gained = self._evaluate(forward)
+                    reason = reason or self._reason_to_stop()
+                if gained or reason or step % settings.checkpoint_every == 0:
+                    self._save()
+        finally:
+            ahead.close()
+            if self.show is not None:
+                self.show.close()
+            if self.board is not None:
+                self.board.close()
+        self.journal.write("stop", reason=reason, step=self.progress.step, signal=stop_signal.name)
+        return reason
+
+    def _set_up(self, clock: PhaseClock) -> None:
+        device = self.team.device
+        torch.manual_seed(self.config.train.seed)
+        module = self.task.module().to(device)
+        settings = self.config.optimizer
+
+        def make_optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+            return torch.optim.AdamW(
+                parameters, betas=settings.betas, eps=settings.epsilon, weight_decay=settings.weight_decay, fused=True
+            )
+
+        scale = precision.FIRST_LOSS_SCALE if self.precision == "fp16" else None
+        context = Context(self.team.rank, self.team.size, device, self.config.train.clip, scale)
+        self.strategy.setup(module, make_optimizer, clock, context, self.task.example().to(device))
+
+    def _resume(self) -> None:
+        """Goes back to the newest whole checkpoint, if there is one."""
+        saved, passed = self.team.primary_does(lambda: checkpoint.newest_whole(self.run.checkpoints))
+        self.team.primary_does(lambda: checkpoint.sweep(self.run.checkpoints))
+        for sentence in passed if self.team.primary else ():
+            self.journal.write("fault", what="damaged checkpoint passed over", detail=sentence)
+            print(f"Checkpoint {sentence}: passed over.")
+        if saved is None:
+            if passed:
+                raise LockstepError(
+                    f"No checkpoint in {self.run.checkpoints} is whole ({'; '.join(passed)}).",
+                    "Move the run folder away to start from the beginning.",
+                )
+            return
+        checkpoint.load(saved, self.strategy.state().tensors, self.team)
+        self.progress = saved.progress()
+        reset = self.strategy.load(self.progress.scalars)
+        self.journal.write("resume", step=saved.step, checkpoint=saved.path.name, attempt=self.attempt, reset=reset)
+
+    def _reason_to_stop(self) -> str | None:
+        patience = self.config.train.patience
+        if patience is not None and self.progress.evaluations_without_gain >= patience:
+            return "patience"
+        return "finished" if self.progress.step >= self.config.train.steps else None
+
+    def _count_skipped(self, applied: bool) -> None:
+        if applied:
+            self.progress.skipped_in_a_row = 0
+            return
+        self.progress.skipped += 1
+        self.progress.skipped_in_a_row += 1
+        self.journal.write("fault", what="gradient not finite, step left out", step=self.progress.step)
+        if self.progress.skipped_in_a_row >= self.config.train.max_skipped:
+            raise LockstepError(
+                f"The gradient was not finite (NaN or infinite) in {self.progress.skipped_in_a_row} steps in a row, "
+                f"up to step {self.progress.step}.",
+                "Lower the learning rate (schedule.peak or schedule.factor), set train.clip, or use train.precision=fp32.",
+            )
+
+    def _evaluate(self, forward: Callable[[], AbstractContextManager[Any]]) -> bool:
+        """Scores the model on the validation text; returns whether it is the best so far. Same result on all workers."""
+        begin = time.perf_counter()
+        with self.strategy.quiesce() as module:
+            scores = self.task.evaluate(module, self.team, forward)
+        seconds = time.perf_counter() - begin
+        progress, score = self.progress, scores.values[self.task.metric]
+        best = progress.best_score
+        gained = best is None or (score > best if self.task.higher_is_better else score < best)
+        if gained:
+            progress.best_score, progress.best_step = score, progress.step
+        progress.evaluations_without_gain = 0 if gained else progress.evaluations_without_gain + 1
+        progress.score = score
+        self.journal.write(
+            "evaluation",
+            step=progress.step,
+            scores=scores.values,
+            signature=scores.signature,
+            seconds=seconds,
+            best=gained,
+            attempt=self.attempt,
+            examples=[list(example) for example in scores.examples] if self.team.primary else [],
+        )
+        if self.board is not None:
+            named = {"eval_loss" if name == "loss" else name: value for name, value in scores.values.items()}
+            self.board.scalars(progress.step, named)
+        if self.show is not None:
+            shown = f"step {progress.step:,}: loss {scores.values['loss']:.3f}, {self.task.metric} {score:.2f}"
+            self.show.say(f"{shown}{' (best so far)' if gained else ''}, {seconds:.1f} s", "green" if gained else "")
+        return gained
+
+    def _save(self) -> None:
+        begin = time.perf_counter()
+        settings = self.config.train
+        keep = checkpoint.keep_best_and_last(settings.keep_last, settings.keep_best, self.task.higher_is_better)
+        with self.strategy.quiesce() as module:
+            saved, size = checkpoint.save(
+                self.run.checkpoints,
+                self.progress,
+                self.strategy.state(),
+                lambda folder: self.task.export(module, folder),
+                self.team,
+                keep,
+            )
+        seconds = time.perf_counter() - begin
+        self.journal.write("checkpoint", step=self.progress.step, path=saved.path.name, bytes=size, seconds=seconds)
+
+    def _watch(self, line: dict[str, Any]) -> None:
+        """Shows a step on TensorBoard and terminal. Words per second are all workers': the step is theirs together."""
+        if self.board is None or self.show is None:
+            return
+        rate = line["global_target_words"] / line["seconds"]
+        loss = line["loss"]
+        scalars = {"learning_rate": line["lr"], "words_per_second": rate, "grad_norm": line["grad_norm"]}
+        scalars |= {f"phase/{name}": seconds / line["seconds"] for name, seconds in line["phases"].items()}
+        self.board.scalars(line["step"], {"train_loss": loss} | scalars)
+        self.show.step(line["step"], loss if loss == loss else None, rate, line["seconds"])
+
+    def _say_start(self) -> None:
+        assert self.show is not None
+        start = f"Going on from step {self.progress.step:,}" if self.progress.step else "Starting"
+        parameters = sum(t.numel() for n, t in self.strategy.state().tensors.items() if not n.startswith("optimizer."))
+        self.show.say(
+            f"{start}: {parameters:,} parameters, {self.team.size} worker{'s' * (self.team.size > 1)} "
+            f"({self.strategy.name}), {self.precision}, {torch.get_num_threads()} threads each, {self.team.device.type}"
+        )
+
+
+def _seed(seed: int, step: int, rank: int) -> int:
+    """A random stream for every step and worker, so that none has to be carried through a checkpoint."""
+    return int.from_bytes(hashlib.blake2b(f"{seed}:{step}:{rank}".encode(), digest_size=8).digest(), "little") >> 1

@@ -1,0 +1,190 @@
+"""One worker from its first breath to its exit: meet the others, settle the run, train.
+
+`python -m lockstep.train.worker RUN CONFIG_JSON` is what launchers start; with one worker the command calls `train`.
+"""
+
+import ctypes
+import json
+import os
+import platform
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any, TextIO
+
+from lockstep.config import RunConfig, differences, read_yaml
+from lockstep.errors import LockstepError
+from lockstep.rundir import RunDirectory, read_json, write_json, write_whole
+
+
+def check_resume(run: RunDirectory, config: RunConfig) -> None:
+    """Refuses settings that the state in the run directory does not fit."""
+    if not run.config.exists():
+        return
+    kept, _ = differences(RunConfig.model_validate(read_yaml(run.config)), config)
+    if kept:
+        shown = ", ".join(f"{key} {old!r} -> {new!r}" for key, (old, new) in kept.items())
+        raise LockstepError(
+            f"The run {run.path} was started with other settings, and its state does not fit the new ones: {shown}.",
+            "Choose another --run folder, or keep these settings.",
+            code=2,
+        )
+
+
+def die_with_parent() -> None:
+    """Asks the kernel to kill this process when its launcher dies, so that no orphan goes on writing the run."""
+    if sys.platform == "linux":
+        parent = os.getppid()
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+        expected = os.environ.get("LOCKSTEP_LAUNCHER")
+        if parent == 1 or (expected and int(expected) != parent):
+            os._exit(1)
+
+
+def keep_memory() -> None:
+    """Lets glibc keep freed memory: giving each activation back to the kernel costs a page-fault storm every step."""
+    if platform.libc_ver()[0] == "glibc":
+        libc = ctypes.CDLL(None)
+        libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
+        libc.mallopt(-4, 0)  # M_MMAP_MAX
+
+
+def train(config: RunConfig, path: Path) -> str:
+    """Trains as the worker that the environment says; returns why training ended."""
+    from lockstep.team import join
+
+    keep_memory()
+    team = join(config.train.device, config.train.timeout_seconds)
+    try:
+        return _train(config, RunDirectory(path), team)
+    except RuntimeError as error:
+        text = str(error)
+        if team.size > 1 and any(sign in text for sign in ("Connection", "peer", "gloo", "Timed out", "NCCL")):
+            raise LostPeer(team.rank, text) from error
+        raise
+    finally:
+        team.close()
+
+
+class LostPeer(LockstepError):
+    """Another worker went away; its own failure tells more than this one."""
+
+    def __init__(self, rank: int, detail: str) -> None:
+        super().__init__(
+            f"Worker {rank} lost the connection to another worker ({detail.strip().splitlines()[0][:160]}).",
+            "Start the same command again: it goes on from the last checkpoint.",
+        )
+
+
+def _train(config: RunConfig, run: RunDirectory, team: Any) -> str:
+    import torch
+
+    from lockstep.data.prepare import prepare
+    from lockstep.parallel.registry import make_strategy
+    from lockstep.tasks.registry import make_task
+    from lockstep.train.loop import Loop
+    from lockstep.watch.journal import Journal
+
+    lock: TextIO | None = team.all_do(lambda: _enter(run, config) if team.primary else None)
+    corpus = team.all_do(lambda: prepare(config.data))
+    choices = team.primary_does(lambda: _settle(run, config, team, corpus.facts, corpus.digest))
+    torch.set_num_threads(choices["threads"][str(team.size)])
+    torch.use_deterministic_algorithms(config.train.deterministic)
+    hosts = team.gather(_host_facts(team.device))
+    team.primary_does(lambda: write_json(run.environment, _environment(hosts, choices)))
+    if team.gather(corpus.digest) != [corpus.digest] * team.size:
+        raise LockstepError("The workers see different corpora.", "Prepare it once and share it, or copy it.")
+    journal = team.all_do(lambda: Journal(run.journal, team.rank))
+    task = make_task(config.model_copy(update={"batch": config.batch.model_copy(update=choices["batch"])}), corpus)
+    strategy = make_strategy(config.strategy, team.size)
+    journal.write(
+        "run", attempt=choices["launches"], workers=team.size, strategy=strategy.name, precision=choices["precision"]
+    )
+    try:
+        loop = Loop(config, run, task, strategy, team, journal, choices["precision"], choices["launches"])
+        return loop.train()
+    except OSError as error:
+        raise LockstepError(
+            f"{error.filename or f'The run folder {run.path}'}: {error.strerror}.",
+            "Nothing before the last checkpoint is lost: make room and start the same command again.",
+        ) from None
+    finally:
+        journal.close()
+        if lock is not None:
+            lock.close()
+
+
+def _enter(run: RunDirectory, config: RunConfig) -> TextIO:
+    run.create()
+    lock = run.lock()
+    check_resume(run, config)
+    return lock
+
+
+def _settle(run: RunDirectory, config: RunConfig, team: Any, facts: dict[str, Any], digest: str) -> dict[str, Any]:
+    """Writes down what this run is, and makes every choice once: a later launch finds it and keeps it."""
+    from lockstep.train.precision import resolve
+
+    known = read_json(run.data)
+    if known is not None and known["digest"] != digest:
+        raise LockstepError(
+            f"The run {run.path} was trained on another corpus (digest {known['digest'][:12]}, now {digest[:12]}).",
+            "Choose another --run folder, or restore the corpus.",
+            code=2,
+        )
+    write_whole(run.config, config.to_yaml())
+    write_json(run.data, facts)
+    choices: dict[str, Any] = read_json(run.choices) or {"threads": {}, "launches": 0}
+    choices["launches"] += 1
+    if config.train.precision != "auto":
+        choices["precision"] = config.train.precision
+    choices.setdefault("precision", resolve("auto", team.device))
+    if config.train.threads is not None:
+        choices["threads"][str(team.size)] = config.train.threads
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", team.size))
+    choices["threads"].setdefault(str(team.size), max(1, len(os.sched_getaffinity(0)) // here))
+    factor = team.size if config.batch.per == "worker" else 1
+    budgets = {"words": config.batch.words, "sentences": config.batch.sentences}
+    choices.setdefault("batch", {name: n and n * factor for name, n in budgets.items()} | {"per": "global"})
+    write_json(run.choices, choices)
+    return choices
+
+
+def _host_facts(device: Any) -> dict[str, Any]:
+    import torch
+
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    return {"host": socket.gethostname(), "device": str(device), "device_name": name, "cores": os.cpu_count()}
+
+
+def _environment(hosts: list[dict[str, Any]], choices: dict[str, Any]) -> dict[str, Any]:
+    from importlib.metadata import version
+
+    names = ("lockstep-train", "torch", "numpy", "sentencepiece", "sacrebleu", "safetensors")
+    versions = {"python": platform.python_version()} | {name: version(name) for name in names}
+    return {"versions": versions, "platform": platform.platform(), "workers": hosts, "choices": choices}
+
+
+def main() -> None:
+    """The entry of a launched worker. A failure goes to the launcher by the file it named, and is printed there."""
+    die_with_parent()
+    try:
+        train(RunConfig.model_validate(json.loads(sys.argv[2])), Path(sys.argv[1]))
+    except LockstepError as error:
+        tell_launcher(error)
+        sys.exit(error.code)
+
+
+def tell_launcher(error: LockstepError) -> None:
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if path is None:
+        print(error, file=sys.stderr)
+        return
+    kind = "lost" if isinstance(error, LostPeer) else "error"
+    facts = {"kind": kind, "message": error.message, "remedy": error.remedy, "code": error.code}
+    Path(path).write_text(json.dumps({"message": {"message": json.dumps(facts), "extraInfo": {"timestamp": 0}}}))
+
+
+if __name__ == "__main__":
+    main()

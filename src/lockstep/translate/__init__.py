@@ -1,0 +1,1 @@
+"""Decoding with a trained model."""

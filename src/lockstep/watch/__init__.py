@@ -1,0 +1,1 @@
+"""The phase clock, the journal and where a person sees them."""

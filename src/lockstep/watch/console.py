@@ -1,0 +1,75 @@
+"""What the person at the terminal sees while a run trains: one line that moves, or a line now and then in a log file."""
+
+import time
+from pathlib import Path
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.text import Text
+
+LINE_EVERY_SECONDS = 15.0
+
+
+def clock_text(seconds: float) -> str:
+    """3725 -> '1:02:05'."""
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+class Show:
+    """Progress of a run on the terminal and in `console.log`."""
+
+    def __init__(self, log: Path, steps: int, start: int) -> None:
+        self._log: TextIO = log.open("a", encoding="utf-8")
+        self._console = Console()
+        self._steps, self._start = steps, start
+        self._pace: float | None = None  # seconds per step, smoothed
+        self._rate = 0.0
+        self._last_line = time.monotonic()
+        self._bar: Progress | None = None
+        self._task = TaskID(0)
+        if self._console.is_terminal:
+            self._bar = Progress(
+                TextColumn("step {task.completed:,}/{task.total:,}"),
+                BarColumn(bar_width=24),
+                TextColumn("{task.description}"),
+                console=self._console,
+                refresh_per_second=4,
+            )
+            self._task = self._bar.add_task("starting", total=steps, completed=start)
+            self._bar.start()
+
+    def step(self, step: int, loss: float | None, words_per_second: float, seconds: float) -> None:
+        """Called after every step: cheap, the terminal is redrawn by its own thread."""
+        self._pace = seconds if self._pace is None else 0.95 * self._pace + 0.05 * seconds
+        self._rate = words_per_second if not self._rate else 0.95 * self._rate + 0.05 * words_per_second
+        now = time.monotonic()
+        due = now - self._last_line > LINE_EVERY_SECONDS
+        if self._bar is None and not due:
+            return
+        shown = "loss   -  " if loss is None else f"loss {loss:.3f}"
+        text = f"{shown}  {self._rate:,.0f} words/s  ETA {clock_text(self._pace * (self._steps - step))}"
+        if self._bar is not None:
+            self._bar.update(self._task, completed=step, description=text)
+        if due:
+            self._last_line = now
+            line = f"step {step:,}/{self._steps:,}  {text}"
+            if self._bar is None:
+                self._console.print(line, highlight=False)
+            self._write(line)
+
+    def say(self, message: str, style: str = "") -> None:
+        """A line that stays."""
+        self._console.print(Text(message, style=style))
+        self._write(message)
+
+    def _write(self, line: str) -> None:
+        self._log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
+        self._log.flush()
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        self._log.close()

@@ -1,0 +1,95 @@
+"""The journal: one JSON object per line, one file per worker. It is the source of every figure Lockstep reports.
+
+Lines are appended and flushed at once. A worker killed while writing leaves half a line: the next launch starts a new
+one and readers skip what they cannot parse, and count it.
+"""
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+Line = dict[str, Any]
+
+
+def worker_file(folder: Path, rank: int) -> Path:
+    return folder / f"worker-{rank:04d}.jsonl"
+
+
+class Journal:
+    """The writing end, one per worker."""
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = worker_file(folder, rank)
+        torn = path.exists() and path.stat().st_size > 0 and not _ends_in_newline(path)
+        self._file: TextIO = path.open("a", encoding="utf-8")
+        if torn:
+            self._file.write("\n")
+
+    def write(self, kind: str, **facts: Any) -> None:
+        line = {"kind": kind, "time": round(time.time(), 3), **_plain(facts)}
+        self._file.write(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _ends_in_newline(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, 2)
+        return file.read(1) == b"\n"
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN or infinity, and seven significant digits say all that a float32 knows."""
+    if isinstance(value, float):
+        return float(f"{value:.7g}") if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+@dataclass
+class Reading:
+    """What a journal file says. A step that was computed again after a resume counts once, by its last attempt."""
+
+    steps: list[Line] = field(default_factory=list)
+    events: list[Line] = field(default_factory=list)
+    damaged: int = 0
+
+    def of(self, kind: str) -> list[Line]:
+        return [event for event in self.events if event["kind"] == kind]
+
+
+def lines(path: Path) -> Iterator[Line | None]:
+    """The lines of a journal file; None for one that cannot be read."""
+    with path.open("rb") as file:
+        for raw in file:
+            if not raw.strip():
+                continue
+            try:
+                line = json.loads(raw)
+                yield line if isinstance(line, dict) and "kind" in line else None
+            except ValueError:
+                yield None
+
+
+def read(folder: Path, rank: int = 0) -> Reading:
+    reading, steps = Reading(), dict[int, Line]()
+    path = worker_file(folder, rank)
+    for line in lines(path) if path.exists() else ():
+        if line is None:
+            reading.damaged += 1
+        elif line["kind"] == "step":
+            steps[line["step"]] = line
+        else:
+            reading.events.append(line)
+    reading.steps = [steps[number] for number in sorted(steps)]
+    return reading

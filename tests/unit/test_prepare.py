@@ -1,0 +1,325 @@
+import errno
+import gzip
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lockstep.data
+from lockstep.data import corpus as corpus_module
+from lockstep.data import prepare as prepare_module
+from lockstep.data.corpus import Corpus
+from lockstep.data.prepare import corpus_folder, fingerprint, prepare
+from lockstep.data.settings import DataSettings
+from lockstep.errors import LockstepError
+
+ENGLISH = [start + end for start in ("dog", "house", "small", "run", "tree", "young") for end in ("", "er", "ing", "s")]
+GERMAN = [start + end for start in ("Hund", "Haus", "klein", "läuf", "Baum", "jung") for end in ("", "er", "ung", "en")]
+
+WORKER = """
+import sys
+from lockstep.data.prepare import prepare
+from lockstep.data.settings import DataSettings
+stages = []
+def report(stage, count):
+    if stage == "encode" and "encode" not in stages:
+        print("encoding", flush=True)
+        sys.stdin.readline()
+    stages.append(stage)
+settings = DataSettings.model_validate_json(sys.argv[1])
+print("started", flush=True)
+corpus = prepare(settings, report)
+print("made" if stages else "opened", corpus.digest, flush=True)
+"""
+
+
+def write_text(folder: Path, name: str, lines: int, seed: int = 1) -> None:
+    draw = random.Random(f"{name}{seed}")
+    chosen = [draw.choices(range(len(ENGLISH)), k=draw.randint(2, 8)) for _ in range(lines)]
+    for language, words in (("en", ENGLISH), ("de", GERMAN)):
+        content = "".join(" ".join(words[i] for i in sentence) + ".\n" for sentence in chosen)
+        (folder / f"{name}.{language}").write_text(content, encoding="utf-8")
+
+
+def make_settings(folder: Path, corpus: Path | None = None, **more: Any) -> DataSettings:
+    values = {"train": ["train"], "validation": ["val"], "vocabulary": {"size": 310}, "corpus": corpus} | more
+    return DataSettings.model_validate({"folder": folder} | values)
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    folder = tmp_path / "text"
+    folder.mkdir()
+    write_text(folder, "train", 300)
+    write_text(folder, "val", 20)
+    return folder
+
+
+def start(settings: DataSettings) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", WORKER, settings.model_dump_json()],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def partials(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if ".partial-" in path.name)
+
+
+def test_a_prepared_corpus_holds_the_text(text: Path, tmp_path: Path) -> None:
+    corpus = prepare(make_settings(text, tmp_path / "c"))
+    train = corpus.set("train")
+    ids, lengths = train.target.gather(np.arange(len(train)))
+    sentences = [part[:-1].tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])]
+    assert corpus.vocabulary.decode(sentences) == (text / "train.de").read_text().splitlines()
+    assert corpus.texts("validation")[0] == (text / "val.en").read_text().splitlines()
+    assert not corpus.has("test")
+    facts = corpus.facts
+    assert facts["sets"]["train"]["lines"] == len(train) == 300
+    assert facts["sets"]["train"]["target_words"] == len(ids)
+    assert facts["vocabulary"]["size"] == corpus.vocabulary.size == 310
+    assert facts["megabytes"] == pytest.approx(sum(path.stat().st_size for path in text.iterdir()) / 1e6, abs=1e-3)
+    assert [(Path(file["path"]).name, file["bytes"]) for file in facts["files"]] == [
+        (name, (text / name).stat().st_size) for name in ("train.en", "train.de", "val.en", "val.de")
+    ]
+
+
+def test_removed_training_pairs_are_counted(text: Path, tmp_path: Path) -> None:
+    with (text / "train.en").open("a") as en, (text / "train.de").open("a") as de:
+        en.write("\n" + "long " * 30 + "\n" + "a\n" + "qwxyz" * 40 + "\n▁\n")
+        de.write("leer\n" + "lang " * 30 + "\n" + "ein " * 9 + "\n" + "x\nx\n")
+    corpus = prepare(make_settings(text, tmp_path / "c", max_words=25, max_pieces=70))
+    assert corpus.facts["sets"]["train"]["removed"] == {"empty": 2, "long": 1, "pieces": 1, "ratio": 1}
+    assert corpus.facts["sets"]["train"]["lines"] == 300
+    assert corpus.facts["sets"]["validation"]["removed"] == {}
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_the_same_text_makes_the_same_corpus(text: Path, tmp_path: Path, kind: str) -> None:
+    vocabulary = {"size": 310, "kind": kind, "sample": 200}
+    first = prepare(make_settings(text, tmp_path / "a", vocabulary=vocabulary))
+    for path in text.glob("*.de"):
+        (text / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    second = prepare(make_settings(text, tmp_path / "b", vocabulary=vocabulary))
+    assert first.digest == second.digest
+    assert first.digest != prepare(make_settings(text, tmp_path / "c")).digest
+
+
+def test_chunks_do_not_show_in_the_corpus(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = prepare(make_settings(text, tmp_path / "a"))
+    monkeypatch.setattr(prepare_module, "CHUNK_PAIRS", 7)
+    assert prepare(make_settings(text, tmp_path / "b")).digest == whole.digest
+
+
+def test_stages_are_reported_with_growing_counts(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepare_module, "CHUNK_PAIRS", 100)
+    heard: list[tuple[str, int]] = []
+    prepare(make_settings(text, tmp_path / "c"), lambda stage, lines: heard.append((stage, lines)))
+    assert list(dict.fromkeys(stage for stage, _ in heard)) == ["read", "vocabulary", "encode"]
+    for stage, total in (("read", 320), ("vocabulary", 300), ("encode", 320)):
+        counts = [lines for name, lines in heard if name == stage]
+        assert counts == sorted(counts)
+        assert counts[-1] == total
+
+
+def test_without_a_corpus_folder_one_is_named_after_settings_and_text(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = make_settings(text)
+    folder = corpus_folder(settings)
+    assert folder == Path(f"corpora/en-de-310-{fingerprint(settings)[:10]}")
+    assert prepare(settings).folder == folder.resolve()
+    os.utime(text / "val.en", ns=(0, 0))
+    names = {folder, corpus_folder(settings), corpus_folder(make_settings(text, max_words=9))}
+    assert len(names) == 3
+
+
+def test_a_ready_corpus_is_opened_and_not_made_again(text: Path, tmp_path: Path) -> None:
+    settings = make_settings(text, tmp_path / "c")
+    prepare(settings)
+
+    def fail(stage: str, lines: int) -> None:
+        raise AssertionError("made again")
+
+    prepare(settings, fail)
+    os.utime(text / "train.en", ns=(0, 0))
+    prepare(settings, fail)
+    moved = text.rename(tmp_path / "moved")
+    prepare(make_settings(moved, tmp_path / "c"), fail)
+    prepare(make_settings(tmp_path / "nowhere", tmp_path / "c"), fail)
+
+
+def test_a_corpus_made_from_other_settings_is_refused_key_by_key(text: Path, tmp_path: Path) -> None:
+    prepare(make_settings(text, tmp_path / "c"))
+    with pytest.raises(LockstepError) as caught:
+        prepare(make_settings(text, tmp_path / "c", vocabulary={"size": 320}, max_words=50))
+    assert "data.max_words 200 -> 50; data.vocabulary.size 310 -> 320." in caught.value.message
+    assert "--force" in caught.value.remedy
+
+
+@pytest.mark.parametrize("content", ["other", "longer"])
+def test_a_corpus_made_from_other_text_is_refused(text: Path, tmp_path: Path, content: str) -> None:
+    prepare(make_settings(text, tmp_path / "c"))
+    old = (text / "val.en").read_text()
+    new = old.replace("o", "u") if content == "other" else old.replace("o", "oo")
+    (text / "val.en").write_text(new)
+    shown = "has other content" if content == "other" else f"{len(old)} bytes -> {len(new)} bytes"
+    with pytest.raises(LockstepError, match=f"val.en {shown}"):
+        prepare(make_settings(text, tmp_path / "c"))
+
+
+def test_force_makes_a_corpus_anew(text: Path, tmp_path: Path) -> None:
+    first = prepare(make_settings(text, tmp_path / "c"))
+    second = prepare(make_settings(text, tmp_path / "c", vocabulary={"size": 320}), force=True)
+    assert first.digest != second.digest == Corpus.open(tmp_path / "c").digest
+    (tmp_path / "c" / "corpus.json").unlink()
+    with pytest.raises(LockstepError, match=r"without its corpus\.json"):
+        prepare(make_settings(text, tmp_path / "c"))
+    assert prepare(make_settings(text, tmp_path / "c"), force=True).digest == first.digest
+    assert not partials(tmp_path)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_folder_with_other_files_is_never_replaced(text: Path, tmp_path: Path, force: bool) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.tex").write_text("precious")
+    with pytest.raises(LockstepError, match=r"holds other files \(thesis\.tex\)"):
+        prepare(make_settings(text, tmp_path / "home"), force=force)
+    assert (tmp_path / "home" / "thesis.tex").read_text() == "precious"
+
+
+def test_an_empty_folder_and_a_link_to_it_can_become_a_corpus(text: Path, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    prepare(make_settings(text, tmp_path / "link"))
+    assert Corpus.open(tmp_path / "disk").digest == Corpus.open(tmp_path / "link").digest
+
+
+def test_errors_in_the_text_leave_nothing_behind(text: Path, tmp_path: Path) -> None:
+    (text / "val.de").write_text("zu\nwenig\n")
+    with pytest.raises(LockstepError, match=r"val\.en has 20 lines but .*val\.de has 2\."):
+        prepare(make_settings(text, tmp_path / "c"))
+    write_text(text, "val", 20)
+    with (text / "val.de").open("a") as de, (text / "val.en").open("a") as en:
+        de.write("\n")
+        en.write("one more\n")
+    with pytest.raises(LockstepError, match=r"Line 21 of .*val\.de is empty"):
+        prepare(make_settings(text, tmp_path / "c"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c.lock", "text"]
+
+
+def test_text_without_a_usable_pair_is_an_error(text: Path, tmp_path: Path) -> None:
+    (text / "train.de").write_text("\n" * 300)
+    with pytest.raises(LockstepError, match="No training pair is left"):
+        prepare(make_settings(text, tmp_path / "c"))
+
+
+def test_text_that_changes_meanwhile_is_an_error(text: Path, tmp_path: Path) -> None:
+    def change(stage: str, lines: int) -> None:
+        if stage == "encode":
+            os.utime(text / "train.en", ns=(0, 0))
+
+    with pytest.raises(LockstepError, match="changed while"):
+        prepare(make_settings(text, tmp_path / "c"), change)
+    assert not partials(tmp_path)
+
+
+def test_a_killed_preparation_leaves_nothing_that_matters(text: Path, tmp_path: Path) -> None:
+    whole = prepare(make_settings(text, tmp_path / "whole"))
+    settings = make_settings(text, tmp_path / "c")
+    with start(settings) as worker:
+        assert worker.stdout
+        assert [worker.stdout.readline() for _ in range(2)] == ["started\n", "encoding\n"]
+        worker.kill()
+    assert not (tmp_path / "c").exists()
+    assert partials(tmp_path)
+    assert prepare(settings).digest == whole.digest
+    assert not partials(tmp_path)
+
+
+def test_processes_at_once_make_a_corpus_once(text: Path, tmp_path: Path) -> None:
+    settings = make_settings(text, tmp_path / "c")
+    with start(settings) as first:
+        assert first.stdout
+        assert [first.stdout.readline() for _ in range(2)] == ["started\n", "encoding\n"]
+        with start(settings) as second, start(settings) as third:
+            assert second.stdout
+            assert third.stdout
+            assert second.stdout.readline() == third.stdout.readline() == "started\n"
+            made = first.communicate("\n")[0].split()
+            assert made == ["made", Corpus.open(tmp_path / "c").digest]
+            assert second.communicate()[0].split() == third.communicate()[0].split() == ["opened", made[1]]
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [(errno.ENOSPC, "Free some space"), (errno.EROFS, "may write"), (errno.EIO, "Check the folder")],
+)
+def test_a_failing_disk_is_named_and_nothing_is_left(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(corpus_module._SideWriter, "append", fail)
+    with pytest.raises(
+        LockstepError, match=f"The corpus {tmp_path / 'c'} cannot be made: {os.strerror(number)}"
+    ) as caught:
+        prepare(make_settings(text, tmp_path / "c"))
+    assert remedy in caught.value.remedy
+    assert not partials(tmp_path)
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.fixture
+def open_folder(text: Path) -> Iterator[Path]:
+    """A folder that an ordinary user sees but may not write; root steps down to one."""
+    with tempfile.TemporaryDirectory() as name:
+        text = text.rename(Path(name) / "text")
+        Path(name).chmod(0o555)
+        user = os.geteuid()
+        if user == 0:
+            os.seteuid(65534)
+        yield Path(name)
+        os.seteuid(user)
+        Path(name).chmod(0o755)
+
+
+def test_a_folder_that_may_not_be_written_is_named(open_folder: Path) -> None:
+    with pytest.raises(LockstepError, match=f"The corpus {open_folder / 'c'} cannot be made: Permission denied"):
+        prepare(make_settings(open_folder / "text", open_folder / "c"))
+
+
+def test_the_grammar_makes_all_sets_in_either_direction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pairs(seed: int, split: str) -> Iterator[tuple[str, str]]:
+        return ((f"the {split} dog {number}.", f"der {split} Hund {number}.") for number in count(seed))
+
+    monkeypatch.setattr(lockstep.data, "grammar", SimpleNamespace(pairs=pairs, VERSION=1), raising=False)
+    made = {"train": 50, "validation": 3, "test": 2, "seed": 7}
+    values = {"train": [], "validation": [], "grammar": made, "vocabulary": {"size": 286}}
+    corpus = prepare(make_settings(tmp_path, tmp_path / "c", **values))
+    assert [len(corpus.set(name)) for name in ("train", "validation", "test")] == [50, 3, 2]
+    assert corpus.texts("test") == (["the test dog 7.", "the test dog 8."], ["der test Hund 7.", "der test Hund 8."])
+    swapped = prepare(make_settings(tmp_path, tmp_path / "d", languages=("de", "en"), **values))
+    assert swapped.texts("test")[0] == ["der test Hund 7.", "der test Hund 8."]
+    monkeypatch.setattr(lockstep.data, "grammar", SimpleNamespace(pairs=pairs, VERSION=2))
+    with pytest.raises(LockstepError, match="version of the grammar 1 -> 2"):
+        prepare(make_settings(tmp_path, tmp_path / "c", **values))
+
+
+def test_importing_does_not_load_heavy_libraries() -> None:
+    check = "import sys, lockstep.data.prepare; print({'sentencepiece', 'torch', 'zstandard'} & sys.modules.keys())"
+    assert subprocess.run([sys.executable, "-c", check], capture_output=True, text=True).stdout == "set()\n"
