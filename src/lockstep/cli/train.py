@@ -50,6 +50,7 @@ def run_training(
     from lockstep.rundir import RunDirectory
     from lockstep.train import worker
 
+    told_to_stop: int | None = None
     if joined():
         worker.die_with_parent()
         worker.train(config, run)
@@ -59,10 +60,10 @@ def run_training(
 
         worker.check_resume(RunDirectory(run), config)
         prepare_corpus(config)
-        _start(config, run, workers or _devices(config), port)
+        told_to_stop = _start(config, run, workers or _devices(config), port)
         primary = True
     if primary:
-        _close(run, as_json, show)
+        _close(run, as_json, show, told_to_stop)
 
 
 def _devices(config: "RunConfig") -> int:
@@ -73,7 +74,8 @@ def _devices(config: "RunConfig") -> int:
     return max(1, torch.cuda.device_count())
 
 
-def _start(config: "RunConfig", run: Path, workers: int, port: int) -> None:
+def _start(config: "RunConfig", run: Path, workers: int, port: int) -> int | None:
+    """Returns the signal that ended the launch, if one did."""
     from lockstep.launch.local import free_port_or, launch
     from lockstep.train import worker
 
@@ -81,12 +83,13 @@ def _start(config: "RunConfig", run: Path, workers: int, port: int) -> None:
         if port:
             free_port_or(port)
         worker.train(config, run)
-    else:
-        program = [sys.executable, "-m", "lockstep.train.worker", str(run), config.model_dump_json()]
-        launch(program, workers, port)
+        return None
+    program = [sys.executable, "-m", "lockstep.train.worker", str(run), config.model_dump_json()]
+    stopped = launch(program, workers, port)
+    return stopped.signal if stopped else None
 
 
-def _close(run: Path, as_json: bool, show: bool) -> None:
+def _close(run: Path, as_json: bool, show: bool, told_to_stop: int | None) -> None:
     """Prints the summary; a run that was told to stop ends with that signal's exit code, because it is not finished."""
     from rich.console import Console
 
@@ -101,3 +104,6 @@ def _close(run: Path, as_json: bool, show: bool) -> None:
     if summary.state == "stopped":
         print(f"Stopped at step {summary.step:,} and saved. The same command goes on from there.", file=sys.stderr)
         sys.exit(130 if summary.stop_signal == "SIGINT" else 143)
+    if told_to_stop is not None and summary.state == "cut off":
+        print("Stopped before anything could be saved. The same command goes on from before.", file=sys.stderr)
+        sys.exit(128 + told_to_stop)

@@ -23,10 +23,12 @@ def translate(
     import json
 
     from lockstep.errors import LockstepError
+    from lockstep.team import pick_device
     from lockstep.translate.translator import Translator, find_model
 
     overrides: dict[str, object] = {"beam": beam, "length_penalty": length_penalty}
-    translator = Translator.load(find_model(run, checkpoint), {k: v for k, v in overrides.items() if v is not None})
+    search = {name: value for name, value in overrides.items() if value is not None}
+    translator = Translator.load(find_model(run, checkpoint), search, str(pick_device("auto", 0)))
     with contextlib.ExitStack() as files:
         try:
             read = sys.stdin if source is None else files.enter_context(source.open(encoding="utf-8", newline="\n"))

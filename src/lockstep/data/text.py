@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from lockstep.data.settings import DataSettings
 from lockstep.errors import LockstepError
@@ -52,7 +52,7 @@ def read_set(settings: DataSettings, name: str) -> Iterator[tuple[str, str]]:
         return read_pairs(settings, getattr(settings, name), blank=name == "train")
     from lockstep.data import grammar
 
-    pairs = islice(grammar.pairs(settings.grammar.seed, name), getattr(settings.grammar, name))
+    pairs = islice(grammar.pairs(settings.grammar.seed, cast(grammar.Split, name)), getattr(settings.grammar, name))
     return pairs if settings.languages == ("en", "de") else ((german, english) for english, german in pairs)
 
 

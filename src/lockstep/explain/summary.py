@@ -46,9 +46,11 @@ def summarise(run: Path) -> Summary:
     steps = journal.steps
     measured = [line for line in steps if not line["warmup"]]
     evaluations, launches, stops = journal.of("evaluation"), journal.of("run"), journal.of("stop")
-    best = max(evaluations, key=lambda line: line["scores"]["sacrebleu"], default=None)
-    seconds = sum(line["seconds"] for line in measured)
     launch = launches[-1] if launches else {}
+    metric = launch.get("metric", "loss")
+    choose = max if launch.get("higher_is_better") else min
+    best = choose(evaluations, key=lambda line: line["scores"][metric], default=None)
+    seconds = sum(line["seconds"] for line in measured)
     return Summary(
         run=str(run),
         state=_state(journal),
@@ -66,9 +68,9 @@ def summarise(run: Path) -> Summary:
         evaluation_seconds=sum(line["seconds"] for line in evaluations),
         checkpoint_seconds=sum(line["seconds"] for line in journal.of("checkpoint")),
         loss=steps[-1]["loss"] if steps else None,
-        best_score=best["scores"]["sacrebleu"] if best else None,
+        best_score=best["scores"][metric] if best else None,
         best_step=best["step"] if best else None,
-        metric="sacrebleu",
+        metric=metric,
         signature=evaluations[-1]["signature"] if evaluations else "",
         skipped_steps=sum(1 for line in steps if not line["applied"]),
         launches=len(launches),

@@ -46,13 +46,13 @@ class Layout:
     def spread(self, packed: Tensor) -> Tensor:
         """`[words, width]` -> `[rows, longest, width]`, zero where no word is."""
         if self.slots is not None:
-            packed = _Spread.apply(packed, self.slots, self.rows * self.longest)
+            packed = _Spread.apply(packed, self.slots, self.rows * self.longest)  # type: ignore[no-untyped-call]
         return packed.view(self.rows, self.longest, packed.shape[-1])
 
     def pack(self, grid: Tensor) -> Tensor:
         """`[rows, longest, width]` -> `[words, width]`."""
         flat = grid.reshape(self.rows * self.longest, grid.shape[-1])
-        return flat if self.slots is None else _Pack.apply(flat, self.slots)
+        return flat if self.slots is None else _Pack.apply(flat, self.slots)  # type: ignore[no-untyped-call]
 
 
 class _Spread(torch.autograd.Function):

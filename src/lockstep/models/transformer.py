@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lockstep.models.dropout import Dropout, dropout
 from lockstep.models.packed import Layout
 from lockstep.models.settings import TransformerSettings
 
@@ -13,7 +14,7 @@ EXPLICIT_LIMIT = 128
 """On CPU, up to this many keys, softmax(QK)V written out is faster than the fused kernel and its slow backward."""
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool, dropout: float) -> Tensor:
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool, drop: float) -> Tensor:
     """Scaled dot-product attention over `[rows, heads, length, size]`; `mask` is added to the scores.
 
     The path depends on device and shape only, so the same batch always takes the same path.
@@ -26,12 +27,12 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causa
                 scores = scores + mask
             if causal:
                 scores = scores + _future(query.shape[2], query.device)
-            return F.dropout(scores.softmax(-1), dropout, training=dropout > 0) @ value
+            return dropout(scores.softmax(-1), drop) @ value
     if causal and mask is not None:
         mask, causal = mask + _future(query.shape[2], query.device), False
     if mask is not None:
         mask = mask.to(query.dtype)
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=causal)
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=drop, is_causal=causal)
 
 
 def _future(length: int, device: torch.device) -> Tensor:
@@ -79,7 +80,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.inner = nn.Linear(width, hidden)
         self.outer = nn.Linear(hidden, width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.outer(self.dropout(F.relu(self.inner(x))))
@@ -92,7 +93,7 @@ class Block(nn.Module):
         super().__init__()
         self.sub_layer = sub_layer
         self.norm = nn.LayerNorm(settings.width)
-        self.dropout = nn.Dropout(settings.dropout)
+        self.dropout = Dropout(settings.dropout)
         self.pre = settings.norm == "pre"
 
     def before(self, x: Tensor) -> Tensor:
@@ -171,7 +172,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.settings = settings
         self.embedding = nn.Embedding(vocabulary_size, settings.width)
-        self.dropout = nn.Dropout(settings.dropout)
+        self.dropout = Dropout(settings.dropout)
         self.encoder = nn.ModuleList(EncoderLayer(settings) for _ in range(settings.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(settings) for _ in range(settings.decoder_layers))
         final = settings.norm == "pre"  # post-norm layers end in a norm of their own

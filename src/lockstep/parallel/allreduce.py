@@ -56,7 +56,7 @@ class AllReduce:
         self._spans: list[list[Any]] = []  # [ready, merged] stamps of every bucket
         self._bytes = 0
 
-    def _send(self, _: object, bucket: Any) -> Any:
+    def _send(self, _: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
         faults.at("merge")
         buffer = bucket.buffer()
         span = [self.clock.stamp()]

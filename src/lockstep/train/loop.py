@@ -2,6 +2,7 @@
 
 import hashlib
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -38,8 +39,12 @@ class StopSignal:
 
     def __init__(self) -> None:
         self.name: str | None = None
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._remember)
+        numbers = (signal.SIGTERM, signal.SIGINT)
+        self._before = {number: signal.signal(number, self._remember) for number in numbers}
+
+    def restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         self.name = signal.Signals(number).name
@@ -156,6 +161,7 @@ class Loop:
                 self.show.close()
             if self.board is not None:
                 self.board.close()
+            stop_signal.restore()
         self.journal.write("stop", reason=reason, step=self.progress.step, signal=stop_signal.name)
         return reason
 
@@ -180,7 +186,7 @@ class Loop:
         self.team.primary_does(lambda: checkpoint.sweep(self.run.checkpoints))
         for sentence in passed if self.team.primary else ():
             self.journal.write("fault", what="damaged checkpoint passed over", detail=sentence)
-            print(f"Checkpoint {sentence}: passed over.")
+            print(f"Checkpoint {sentence}: passed over.", file=sys.stderr)
         if saved is None:
             if passed:
                 raise LockstepError(

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any, TextIO
 
-from lockstep.config import RunConfig, differences, read_yaml
+from lockstep.config import RunConfig, build, differences, read_yaml
 from lockstep.errors import LockstepError
 from lockstep.rundir import RunDirectory, read_json, write_json, write_whole
 
@@ -22,7 +22,7 @@ def check_resume(run: RunDirectory, config: RunConfig) -> None:
     """Refuses settings that the state in the run directory does not fit."""
     if not run.config.exists():
         return
-    kept, _ = differences(RunConfig.model_validate(read_yaml(run.config)), config)
+    kept, _ = differences(_config_of(run), config)
     if kept:
         shown = ", ".join(f"{key} {old!r} -> {new!r}" for key, (old, new) in kept.items())
         raise LockstepError(
@@ -35,10 +35,9 @@ def check_resume(run: RunDirectory, config: RunConfig) -> None:
 def die_with_parent() -> None:
     """Asks the kernel to kill this process when its launcher dies, so that no orphan goes on writing the run."""
     if sys.platform == "linux":
-        parent = os.getppid()
         ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
-        expected = os.environ.get("LOCKSTEP_LAUNCHER")
-        if parent == 1 or (expected and int(expected) != parent):
+        launcher = os.environ.get("LOCKSTEP_LAUNCHER")
+        if launcher is not None and os.getppid() != int(launcher):  # it died before we asked
             os._exit(1)
 
 
@@ -88,7 +87,7 @@ def _train(config: RunConfig, run: RunDirectory, team: Any) -> str:
 
     lock: TextIO | None = team.all_do(lambda: _enter(run, config) if team.primary else None)
     corpus = team.all_do(lambda: prepare(config.data))
-    choices = team.primary_does(lambda: _settle(run, config, team, corpus.facts, corpus.digest))
+    choices, changed = team.primary_does(lambda: _settle(run, config, team, corpus))
     torch.set_num_threads(choices["threads"][str(team.size)])
     torch.use_deterministic_algorithms(config.train.deterministic)
     hosts = team.gather(_host_facts(team.device))
@@ -99,7 +98,15 @@ def _train(config: RunConfig, run: RunDirectory, team: Any) -> str:
     task = make_task(config.model_copy(update={"batch": config.batch.model_copy(update=choices["batch"])}), corpus)
     strategy = make_strategy(config.strategy, team.size)
     journal.write(
-        "run", attempt=choices["launches"], workers=team.size, strategy=strategy.name, precision=choices["precision"]
+        "run",
+        attempt=choices["launches"],
+        workers=team.size,
+        strategy=strategy.name,
+        precision=choices["precision"],
+        threads=choices["threads"][str(team.size)],
+        metric=task.metric,
+        higher_is_better=task.higher_is_better,
+        changed=changed,
     )
     try:
         loop = Loop(config, run, task, strategy, team, journal, choices["precision"], choices["launches"])
@@ -122,19 +129,24 @@ def _enter(run: RunDirectory, config: RunConfig) -> TextIO:
     return lock
 
 
-def _settle(run: RunDirectory, config: RunConfig, team: Any, facts: dict[str, Any], digest: str) -> dict[str, Any]:
-    """Writes down what this run is, and makes every choice once: a later launch finds it and keeps it."""
+def _settle(run: RunDirectory, config: RunConfig, team: Any, corpus: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Writes down what this run is, and makes every choice once: a later launch finds it and keeps it.
+
+    Returns the choices, and the settings that changed since the last launch."""
     from lockstep.train.precision import resolve
 
     known = read_json(run.data)
-    if known is not None and known["digest"] != digest:
+    if known is not None and known["digest"] != corpus.digest:
         raise LockstepError(
-            f"The run {run.path} was trained on another corpus (digest {known['digest'][:12]}, now {digest[:12]}).",
+            f"The run {run.path} was trained on another corpus (digest {known['digest'][:12]}, now {corpus.digest[:12]}).",
             "Choose another --run folder, or restore the corpus.",
             code=2,
         )
+    places = {"folder": config.data.folder.absolute(), "corpus": corpus.folder.absolute()}
+    config = config.model_copy(update={"data": config.data.model_copy(update=places)})
+    changed = differences(_config_of(run), config)[1] if run.config.exists() else {}
     write_whole(run.config, config.to_yaml())
-    write_json(run.data, facts)
+    write_json(run.data, corpus.facts)
     choices: dict[str, Any] = read_json(run.choices) or {"threads": {}, "launches": 0}
     choices["launches"] += 1
     if config.train.precision != "auto":
@@ -148,7 +160,11 @@ def _settle(run: RunDirectory, config: RunConfig, team: Any, facts: dict[str, An
     budgets = {"words": config.batch.words, "sentences": config.batch.sentences}
     choices.setdefault("batch", {name: n and n * factor for name, n in budgets.items()} | {"per": "global"})
     write_json(run.choices, choices)
-    return choices
+    return choices, changed
+
+
+def _config_of(run: RunDirectory) -> RunConfig:
+    return build(read_yaml(run.config), str(run.config))
 
 
 def _host_facts(device: Any) -> dict[str, Any]:
@@ -174,6 +190,8 @@ def main() -> None:
     except LockstepError as error:
         tell_launcher(error)
         sys.exit(error.code)
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 def tell_launcher(error: LockstepError) -> None:

@@ -23,7 +23,7 @@ class Show:
 
     def __init__(self, log: Path, steps: int, start: int) -> None:
         self._log: TextIO = log.open("a", encoding="utf-8")
-        self._console = Console()
+        self._console = Console(stderr=True)  # stdout is for results
         self._steps, self._start = steps, start
         self._pace: float | None = None  # seconds per step, smoothed
         self._rate = 0.0

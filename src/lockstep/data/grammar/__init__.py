@@ -13,6 +13,9 @@ from lockstep.data.grammar.patterns import draw_sentence
 
 Split = Literal["train", "validation", "test"]
 
+VERSION = 1
+"""Goes up when the same seed would make other sentences: corpora made before are then made anew."""
+
 _BUCKETS = 50
 _HELD_OUT: dict[int, Split] = {0: "test", 1: "validation"}
 

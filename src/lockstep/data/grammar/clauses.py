@@ -8,26 +8,22 @@ whatever belongs closely to the verb (a goal, a prepositional object, a predicat
 from collections.abc import Callable
 from typing import NamedTuple
 
+from lockstep.data.grammar.adverbials import PREPOSITIONS, draw_adverbial, draw_goal, draw_place, governed
 from lockstep.data.grammar.determiners import Determiner
 from lockstep.data.grammar.german import ACCUSATIVE, DATIVE
 from lockstep.data.grammar.lexicon import CLASSES, Noun, Verb
 from lockstep.data.grammar.phrases import (
     GENITIVE_SHARE,
-    GOVERNORS,
     OWNERS,
-    Pair,
+    PLURAL_SHARE,
     Subject,
     draw_adjective,
-    draw_adverbial,
-    draw_goal,
     draw_person,
-    draw_place,
     draw_subject,
-    governed,
     noun_phrase,
     owned_phrase,
 )
-from lockstep.data.grammar.tables import Draw, pick
+from lockstep.data.grammar.tables import Draw, Pair, pick
 from lockstep.data.grammar.tenses import Group
 from lockstep.data.grammar.times import UNSAID, Setting
 
@@ -65,29 +61,29 @@ class Clause(NamedTuple):
     negated: bool = False
 
     def english_statement(self) -> str:
-        """ "the man often reads the book"."""
+        """For example: the man often reads the book."""
         group = self.group
         if self.negated:
             return f"{self.subject.english}{group.negated}{self.english}"
         return f"{self.subject.english}{group.lead}{self.adverb}{group.core}{self.english}"
 
     def english_question(self) -> str:
-        """ "does the man read the book"."""
+        """For example: does the man read the book."""
         group = self.group
         return f"{group.aux} {self.subject.english}{self.adverb}{group.rest}{self.english}"
 
     def german_statement(self) -> str:
-        """ "der Mann ruft die Frau an"."""
+        """For example: der Mann ruft die Frau an."""
         group = self.group
         return f"{self.subject.german} {group.finite}{self.middle}{group.tail}"
 
     def german_verb_first(self) -> str:
-        """ "ruft der Mann die Frau an": a question, or a statement after something in first position."""
+        """For example: ruft der Mann die Frau an; a question, or a statement after something in first position."""
         group = self.group
         return f"{group.finite} {self.subject.german}{self.middle}{group.tail}"
 
     def german_subordinate(self) -> str:
-        """ "der Mann die Frau anruft"."""
+        """For example: der Mann die Frau anruft."""
         return f"{self.subject.german}{self.middle}{self.group.final}"
 
 
@@ -96,8 +92,8 @@ def draw_object(draw: Draw, noun: Noun, case: int, negated: bool) -> tuple[str, 
     adjective = draw_adjective(draw, noun)
     if negated:
         determiner = pick(draw, noun.negated)
-    elif noun.owned and draw() < GENITIVE_SHARE:
-        return *owned_phrase(pick(draw, OWNERS), draw() < 0.3, adjective, noun, case), None
+    elif noun.owned and noun.counted and draw() < GENITIVE_SHARE:
+        return *owned_phrase(pick(draw, OWNERS), draw() < PLURAL_SHARE, adjective, noun, case), None
     else:
         determiner = pick(draw, noun.determiners)
     return *noun_phrase(determiner, adjective, noun, case), determiner
@@ -115,7 +111,7 @@ def _no_complement(draw: Draw, verb: Verb, subject: Subject, negated: bool) -> C
 
 
 def _object(draw: Draw, verb: Verb, subject: Subject, negated: bool) -> Complement:
-    if draw() < verb.object_people * PERSON_SHARE:
+    if not verb.phrasal and draw() < verb.object_people * PERSON_SHARE:
         english, german = draw_person(draw, verb.case, subject)
         return Complement(f" {english}", f" {german}")
     return placed(*draw_object(draw, pick(draw, verb.objects), verb.case, negated))
@@ -133,11 +129,11 @@ def _recipient(draw: Draw, verb: Verb, subject: Subject, negated: bool) -> Compl
 
 def _prepositional(draw: Draw, verb: Verb, subject: Subject, negated: bool) -> Complement:
     if draw() < verb.object_people * PERSON_SHARE:
-        english, german = draw_person(draw, verb.case, subject)
+        english, german = draw_person(draw, verb.case, subject, marked=True)
         return Complement(f" {english}", "", f" {verb.preposition} {german}")
     noun = pick(draw, verb.objects)
     determiner = pick(draw, noun.definite if negated else noun.determiners)
-    english, german = governed(GOVERNORS[verb.preposition, verb.case], determiner, draw_adjective(draw, noun), noun)
+    english, german = governed(PREPOSITIONS[verb.preposition, verb.case], determiner, draw_adjective(draw, noun), noun)
     return Complement(f" {english}", "", f" {german}")
 
 
@@ -166,11 +162,6 @@ _COMPLEMENTS: dict[str, Callable[[Draw, Verb, Subject, bool], Complement]] = {
     "transport": _transport,
     "position": _position,
 }
-
-
-def draw_complement(draw: Draw, verb: Verb, subject: Subject, negated: bool = False) -> Complement:
-    """Whatever the construction of the verb asks for."""
-    return _COMPLEMENTS[verb.frame](draw, verb, subject, negated)
 
 
 def build_clause(
@@ -207,7 +198,7 @@ def draw_clause(
 ) -> Clause:
     """A clause about this verb, with everything else drawn. A negated clause carries no manner or place, because its
     "nicht" would then be read as denying only that."""
-    subject = subject or draw_subject(draw, verb.subjects, verb.personal)
+    subject = subject or draw_subject(draw, verb.subjects, verb.personal, negated)
     tense, time, adverb = setting
     complement = _COMPLEMENTS[verb.frame](draw, verb, subject, negated)
     adverbial = UNSAID

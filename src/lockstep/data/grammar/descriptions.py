@@ -1,60 +1,68 @@
 """Sentences that say what something is: how old, where, how much, and compared with what."""
 
 from lockstep.data.grammar import words
+from lockstep.data.grammar.adverbials import PREPOSITIONS, draw_place, governed, place_phrase
 from lockstep.data.grammar.clauses import Clause, Complement, build_clause
 from lockstep.data.grammar.determiners import EXISTING, A
-from lockstep.data.grammar.german import ACCUSATIVE, DATIVE, FEMININE, MANY, MASCULINE, NOMINATIVE, THIRD
-from lockstep.data.grammar.lexicon import BECOME, CLASSES, NOUNS, Adjective
+from lockstep.data.grammar.german import ACCUSATIVE, DATIVE, MASCULINE, NEUTER, NOMINATIVE, THIRD
+from lockstep.data.grammar.lexicon import BECOME, CLASSES, NOUN, NOUNS, Adjective
 from lockstep.data.grammar.numbers import clock_times, number_words
 from lockstep.data.grammar.phrases import (
-    GOVERNORS,
+    HE,
     IT,
+    MEN,
     PRONOUN_SUBJECTS,
-    Pair,
-    Subject,
+    SHE,
+    WOMEN,
     draw_adjective,
-    draw_place,
     draw_subject,
-    governed,
     noun_phrase,
-    place_phrase,
+    noun_subject,
 )
 from lockstep.data.grammar.sentences import fronted, plain
-from lockstep.data.grammar.tables import Draw, pairs, pick
+from lockstep.data.grammar.tables import Draw, Pair, pairs, pick, spaced
 from lockstep.data.grammar.tenses import COPULA, FUTURE, PAST, PERFECT, PRESENT
-from lockstep.data.grammar.times import FREQUENCIES, FUTURE_TIMES, UNSAID, PAST_TIMES, Setting
+from lockstep.data.grammar.times import FREQUENCIES, FUTURE_TIMES, PAST_TIMES, UNSAID, Setting
 
+_PEOPLE = CLASSES["people"]
+_PEOPLE_ADJECTIVES = _PEOPLE[0].adjectives
 _DESCRIBED = tuple(noun for noun in NOUNS if noun.adjectives)
-_PEOPLE_ADJECTIVES = CLASSES["people"][0].adjectives
-_DEGREES = (("", ""), ("", ""), (" very", " sehr"), (" too", " zu"))
-_CONDITIONS = tuple((f" {english}", f" {german}") for english, german in pairs(words.CONDITIONS))
-_WOMEN = (PRONOUN_SUBJECTS[3], *(Subject(name, name, THIRD) for name in words.WOMEN))
-_MEN = (PRONOUN_SUBJECTS[2], *(Subject(name, name, THIRD) for name in words.MEN))
-
-
-def draw_described(draw: Draw) -> tuple[Subject, tuple[Adjective, ...]]:
-    """Somebody or something, and the adjectives that can be said of it."""
-    if draw() < 0.3:
-        return draw_subject(draw, CLASSES["people"], personal=True), _PEOPLE_ADJECTIVES
-    noun = pick(draw, _DESCRIBED)
-    determiner = pick(draw, noun.determiners)
-    phrase = noun_phrase(determiner, None, noun, NOMINATIVE)
-    return Subject(*phrase, MANY if determiner.plural else THIRD), noun.adjectives
+_PEERS = {noun.kind: tuple(other for other in _DESCRIBED if other.kind == noun.kind) for noun in _DESCRIBED}
+_PROFESSIONS = tuple(noun for noun in _PEOPLE if noun.gender != NEUTER)
+_PRICED = CLASSES["clothes"] + CLASSES["objects"] + CLASSES["food"] + CLASSES["texts"]
+_SMALL = CLASSES["things"] + CLASSES["texts"] + CLASSES["clothes"] + CLASSES["pets"]
+_FURNISHING = CLASSES["furniture"] + CLASSES["devices"] + CLASSES["containers"]
+_SETTLEMENTS = (NOUN["city"], NOUN["village"], NOUN["island"])
+_DEGREES = (UNSAID, UNSAID, (" very", " sehr"), (" too", " zu"))
+_CONDITIONS = spaced(pairs(words.CONDITIONS))
+_CLOCK = spaced(clock_times())
+_ALREADY_OR_NOW = ((" already", " schon"), (" now", " jetzt"), UNSAID)
+_ON_FURNITURE = (
+    ("on", PREPOSITIONS["auf", DATIVE]),
+    ("under", PREPOSITIONS["unter", DATIVE]),
+    ("next to", PREPOSITIONS["neben", DATIVE]),
+    ("behind", PREPOSITIONS["hinter", DATIVE]),
+)
 
 
 def _predicate(draw: Draw, adjective: Adjective) -> Complement:
+    """The adjective with a degree, if it has degrees."""
     english, german = pick(draw, _DEGREES) if adjective.comparative else UNSAID
     return Complement(f"{english} {adjective.english}", "", f"{german} {adjective.german}")
 
 
 def draw_quality(draw: Draw, setting: Setting, negated: bool = False) -> Clause:
-    """A clause with "be" and an adjective."""
-    subject, adjectives = draw_described(draw)
+    """A clause with "be" and an adjective that fits its subject."""
+    if draw() < 0.3:
+        subject, adjectives = draw_subject(draw, _PEOPLE, True, negated), _PEOPLE_ADJECTIVES
+    else:
+        noun = pick(draw, _DESCRIBED)
+        determiner = pick(draw, noun.definite if negated else noun.subject_determiners)
+        subject, adjectives = noun_subject(determiner, None, noun), noun.adjectives
     tense, time, adverb = setting
+    group = COPULA[tense][subject.agreement]
     complement = _predicate(draw, pick(draw, adjectives))
-    return build_clause(
-        subject, COPULA[tense][subject.agreement], complement, time=time, adverb=adverb, negated=negated
-    )
+    return build_clause(subject, group, complement, time=time, adverb=adverb, negated=negated)
 
 
 def draw_condition(draw: Draw, tense: int) -> Clause:
@@ -63,22 +71,29 @@ def draw_condition(draw: Draw, tense: int) -> Clause:
     return build_clause(IT, COPULA[tense][THIRD], Complement(english, "", german))
 
 
+def draw_hour(draw: Draw) -> Clause:
+    """It is already half past three."""
+    english, german = pick(draw, _CLOCK)
+    complement = Complement(english, "", german)
+    return build_clause(IT, COPULA[PRESENT][THIRD], complement, adverb=pick(draw, _ALREADY_OR_NOW))
+
+
 def quality(draw: Draw) -> Pair:
     """The new car was very expensive last year."""
     chance = draw()
     if chance < 0.3:
         time = pick(draw, pick(draw, PAST_TIMES))
-        if draw() < 0.5:
+        if chance < 0.15:
             return fronted(draw_quality(draw, (PAST, UNSAID, UNSAID)), time)
         return plain(draw_quality(draw, (PAST, time, UNSAID)))
     if chance < 0.45:
         return plain(draw_quality(draw, (PRESENT, UNSAID, pick(draw, FREQUENCIES))))
-    return plain(draw_quality(draw, (PRESENT, UNSAID, UNSAID), negated=draw() < 0.35))
+    return plain(draw_quality(draw, (PRESENT, UNSAID, UNSAID), negated=chance < 0.65))
 
 
 def becoming(draw: Draw) -> Pair:
     """My uncle became very rich in 1987."""
-    subject = draw_subject(draw, CLASSES["people"], personal=True)
+    subject = draw_subject(draw, _PEOPLE, personal=True)
     complement = _predicate(draw, pick(draw, _PEOPLE_ADJECTIVES))
     tense = pick(draw, (PAST, PAST, FUTURE, PERFECT))
     group = BECOME.groups[tense][subject.agreement]
@@ -91,48 +106,43 @@ def becoming(draw: Draw) -> Pair:
 
 
 def comparison(draw: Draw) -> Pair:
-    """This horse is faster than the old dog."""
+    """This horse is stronger than the old dog. The soup is not as good as the salad."""
     noun = pick(draw, _DESCRIBED)
-    peers = _PEERS[noun.kind]
-    adjective = pick(draw, _GRADABLE[noun.kind])
-    determiner = pick(draw, noun.definite)
-    subject = Subject(*noun_phrase(determiner, None, noun, NOMINATIVE), MANY if determiner.plural else THIRD)
+    other = pick(draw, _PEERS[noun.kind])
+    adjective = pick(draw, noun.adjectives)
     if noun.kind == "people" and draw() < 0.3:
         subject = pick(draw, PRONOUN_SUBJECTS)
-    other = pick(draw, peers)
+    else:
+        subject = noun_subject(pick(draw, noun.definite), None, noun)
     than, als = noun_phrase(pick(draw, other.definite), draw_adjective(draw, other), other, NOMINATIVE)
     group = COPULA[PAST if draw() < 0.3 else PRESENT][subject.agreement]
     chance = draw()
-    if chance < 0.6 and adjective.comparative:
+    if chance < 0.7 and adjective.comparative:
         more, mehr = adjective.comparative
         return plain(build_clause(subject, group, Complement(f" {more} than {than}", "", f" {mehr} als {als}")))
     complement = Complement(f" as {adjective.english} as {than}", "", f" so {adjective.german} wie {als}")
-    return plain(build_clause(subject, group, complement, negated=chance < 0.8))
-
-
-_PEERS = {noun.kind: tuple(other for other in _DESCRIBED if other.kind == noun.kind) for noun in _DESCRIBED}
-_GRADABLE = {kind: tuple(one for one in nouns[0].adjectives if one.comparative) for kind, nouns in _PEERS.items()}
+    return plain(build_clause(subject, group, complement, negated=chance < 0.85))
 
 
 def profession(draw: Draw) -> Pair:
     """Peter was a famous musician: the predicate stands in the nominative, and fits the person."""
     noun = pick(draw, _PROFESSIONS)
-    subject = pick(draw, _MEN if noun.gender == MASCULINE else _WOMEN)
-    adjective = pick(draw, noun.adjectives)
-    english, german = noun_phrase(A, adjective, noun, NOMINATIVE)
-    tense = pick(draw, (PRESENT, PAST, FUTURE))
-    complement = Complement(f" {english}", "", f" {german}")
-    return plain(build_clause(subject, COPULA[tense][THIRD], complement))
+    somebody, named = (HE, MEN) if noun.gender == MASCULINE else (SHE, WOMEN)
+    subject = somebody if draw() < 0.2 else pick(draw, named)
+    english, german = noun_phrase(A, pick(draw, noun.adjectives), noun, NOMINATIVE)
+    group = COPULA[pick(draw, (PRESENT, PAST, FUTURE))][THIRD]
+    return plain(build_clause(subject, group, Complement(f" {english}", "", f" {german}")))
 
 
-_PROFESSIONS = tuple(noun for noun in CLASSES["people"] if noun.gender in (MASCULINE, FEMININE))
+def _draw_number(draw: Draw) -> Pair:
+    number = 2 + int(draw() * 98)
+    return number_words(number) if draw() < 0.6 else (str(number), str(number))
 
 
 def age(draw: Draw) -> Pair:
     """My grandmother is ninety-one years old."""
-    subject = draw_subject(draw, CLASSES["people"], personal=True)
-    number = 2 + int(draw() * 98)
-    years, jahre = number_words(number) if draw() < 0.7 else (str(number), str(number))
+    subject = draw_subject(draw, _PEOPLE, personal=True)
+    years, jahre = _draw_number(draw)
     group = COPULA[PRESENT if draw() < 0.7 else PAST][subject.agreement]
     return plain(build_clause(subject, group, Complement(f" {years} years old", "", f" {jahre} Jahre alt")))
 
@@ -142,64 +152,37 @@ def price(draw: Draw) -> Pair:
     noun = pick(draw, _PRICED)
     determiner = pick(draw, noun.definite)
     english, german = noun_phrase(determiner, draw_adjective(draw, noun), noun, NOMINATIVE)
-    number = 2 + int(draw() * 98)
-    euros, euro = number_words(number) if draw() < 0.6 else (str(number), str(number))
+    euros, euro = _draw_number(draw)
     costs, kostet = ("cost", "kosten") if determiner.plural else ("costs", "kostet")
     return f"{english} {costs} {euros} euros.", f"{german} {kostet} {euro} Euro."
 
 
-_PRICED = CLASSES["clothes"] + CLASSES["objects"] + CLASSES["food"] + CLASSES["texts"]
-_CLOCK = tuple((f" {english}", f" {german}") for english, german in clock_times())
-
-
-def draw_hour(draw: Draw) -> Clause:
-    """It is half past three."""
-    english, german = pick(draw, _CLOCK)
-    adverb = pick(draw, ((" already", " schon"), (" now", " jetzt"), UNSAID))
-    return build_clause(IT, COPULA[PRESENT][THIRD], Complement(english, "", german), adverb=adverb)
-
-
-_ON_FURNITURE = tuple(
-    (english, GOVERNORS[german, DATIVE])
-    for english, german in (("on", "auf"), ("under", "unter"), ("next to", "neben"), ("behind", "hinter"))
-)
-_SMALL = CLASSES["things"] + CLASSES["texts"] + CLASSES["clothes"] + CLASSES["pets"]
-
-
 def whereabouts(draw: Draw) -> Pair:
-    """The key is under the old sofa."""
+    """My uncle is in Berlin. The key is under the old sofa."""
+    negated = draw() < 0.2
     if draw() < 0.4:
-        subject = draw_subject(draw, CLASSES["people"], personal=True)
+        subject = draw_subject(draw, _PEOPLE, True, negated)
         english, german = draw_place(draw)
     else:
         noun = pick(draw, _SMALL)
-        determiner = pick(draw, noun.definite)
-        phrase = noun_phrase(determiner, draw_adjective(draw, noun), noun, NOMINATIVE)
-        subject = Subject(*phrase, MANY if determiner.plural else THIRD)
-        where, relation = pick(draw, _ON_FURNITURE)
-        support = pick(draw, CLASSES["furniture"])
-        spot = governed(relation, pick(draw, support.definite), draw_adjective(draw, support), support)
-        english, german = f" {where} {spot[0]}", f" {spot[1]}"
+        subject = noun_subject(pick(draw, noun.definite), draw_adjective(draw, noun), noun)
+        where, preposition = pick(draw, _ON_FURNITURE)
+        spot = pick(draw, CLASSES["furniture"])
+        phrase = governed(preposition, pick(draw, spot.definite), draw_adjective(draw, spot), spot)
+        english, german = f" {where} {phrase[0]}", f" {phrase[1]}"
     group = COPULA[PRESENT if draw() < 0.6 else PAST][subject.agreement]
-    return plain(build_clause(subject, group, Complement(english, "", german), negated=draw() < 0.2))
+    return plain(build_clause(subject, group, Complement(english, "", german), negated=negated))
 
 
 def existence(draw: Draw) -> Pair:
-    """There is no bakery in the village: the German "es gibt" governs the accusative."""
-    if draw() < 0.5:
-        where, nouns = pick(draw, CLASSES["rooms"]), _FURNISHING
-    else:
-        where, nouns = pick(draw, _SETTLEMENTS), CLASSES["buildings"]
-    noun = pick(draw, nouns)
+    """There is no bakery in the village: "es gibt" governs the accusative, and German begins with the place."""
+    inside = draw() < 0.5
+    where = pick(draw, CLASSES["rooms"] if inside else _SETTLEMENTS)
+    noun = pick(draw, _FURNISHING if inside else CLASSES["buildings"])
     determiner = pick(draw, EXISTING)
     english, german = noun_phrase(determiner, draw_adjective(draw, noun), noun, ACCUSATIVE)
     place, ort = place_phrase(pick(draw, where.definite), draw_adjective(draw, where), where)
-    past = draw() < 0.3
-    verb = ("was", "were") if past else ("is", "are")
-    there_is = f"there {verb[determiner.plural]} {english}"
+    is_one, are_many, gibt = ("was", "were", "gab") if draw() < 0.3 else ("is", "are", "gibt")
+    there_is = f"there {are_many if determiner.plural else is_one} {english}"
     order = f"{place[1:]}, {there_is}." if draw() < 0.5 else f"{there_is}{place}."
-    return order, f"{ort[1:]} {'gab' if past else 'gibt'} es {german}."
-
-
-_FURNISHING = CLASSES["furniture"] + CLASSES["devices"] + CLASSES["containers"]
-_SETTLEMENTS = tuple(noun for noun in CLASSES["landscapes"] if noun.english[0] in ("city", "village", "island"))
+    return order, f"{ort[1:]} {gibt} es {german}."

@@ -5,6 +5,7 @@ the genitive ("Anna's") are determiners as well: they decide the endings of what
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from lockstep.data.grammar import words
 from lockstep.data.grammar.german import Forms, der_forms, dieser_forms, ein_forms, strong_forms
@@ -62,40 +63,61 @@ def numeral(number: int, in_words: bool) -> Determiner:
     return Determiner(f"{english} ", strong_forms(german), plural=True)
 
 
-# Small numbers three times, as they are what people count with.
-NUMERALS = (
-    tuple(numeral(number, in_words=True) for number in range(2, 13)) * 3
-    + tuple(numeral(number, in_words=True) for number in range(13, 100))
-    + tuple(numeral(number, in_words=False) for number in range(2, 100))
+SMALL_NUMBERS = tuple(numeral(number, in_words=True) for number in range(2, 13))
+NUMBERS = (
+    *SMALL_NUMBERS * 3,
+    *(numeral(number, in_words=True) for number in range(13, 100)),
+    *(numeral(number, in_words=False) for number in range(2, 100)),
 )
 
 _REPEAT = 40
 """Copies per unit of weight; large enough for the numerals, which stand in the pools one by one."""
 
 
-def _pool(**weights: int) -> tuple[Determiner, ...]:
-    return tuple(globals()[name] for name, weight in weights.items() for _ in range(weight * _REPEAT))
+def _pool(*weighted: tuple[Determiner, int]) -> tuple[Determiner, ...]:
+    return tuple(determiner for determiner, weight in weighted for _ in range(weight * _REPEAT))
 
 
 def _spread(determiners: tuple[Determiner, ...], weight: int) -> tuple[Determiner, ...]:
     return determiners * (weight * _REPEAT // len(determiners))
 
 
-_COMMON = _pool(THE=12, THE_PLURAL=8, A=12, BARE_PLURAL=5, THIS=3, THESE=3, EVERY=2, ALL=2, SOME=2, MANY=2)
+class Pools(NamedTuple):
+    """What can stand before one group of nouns."""
+
+    anywhere: tuple[Determiner, ...]
+    subject: tuple[Determiner, ...]
+    """Only what reads well at the beginning of a sentence: no digits, no bare plural."""
+    definite: tuple[Determiner, ...]
+    negated: tuple[Determiner, ...]
+
+
+_COMMON = _pool((THE, 12), (THE_PLURAL, 8), (A, 12), (THIS, 3), (THESE, 3), (EVERY, 2), (ALL, 2), (SOME, 2), (MANY, 2))
 _OWNERS = _spread(POSSESSIVES, 9) + _spread(POSSESSIVES_PLURAL, 6) + _spread(NAMES_GENITIVE, 4)
+_DEFINITE = _pool((THE, 6), (THE_PLURAL, 3), (THIS, 2), (THESE, 1))
+_DEFINITE_OWNED = _DEFINITE + _spread(POSSESSIVES, 7) + _spread(POSSESSIVES_PLURAL, 3) + _spread(NAMES_GENITIVE, 4)
+_KEIN = _pool((NOT_A, 8), (NOT_ANY_PLURAL, 4))
+_UNCOUNTED = _pool((BARE, 12), (THE, 6), (THIS, 3)) + _spread(POSSESSIVES, 4)
 
-COUNTED = _COMMON + NUMERALS
-OWNED = _COMMON + NUMERALS + _OWNERS
-UNCOUNTED = _pool(BARE=12, THE=6, THIS=3) + _spread(POSSESSIVES, 4)
+FOR_COUNTED = Pools(
+    anywhere=_COMMON + _pool((BARE_PLURAL, 6)) + NUMBERS,
+    subject=_COMMON + _spread(SMALL_NUMBERS, 3),
+    definite=_DEFINITE,
+    negated=_DEFINITE + _KEIN,
+)
+FOR_OWNED = Pools(
+    anywhere=FOR_COUNTED.anywhere + _OWNERS,
+    subject=FOR_COUNTED.subject + _OWNERS,
+    definite=_DEFINITE_OWNED,
+    negated=_DEFINITE_OWNED + _KEIN,
+)
+FOR_UNCOUNTED = Pools(
+    anywhere=_UNCOUNTED,
+    subject=_UNCOUNTED,
+    definite=(THE, THIS),
+    negated=_pool((NOT_ANY, 8), (THE, 3), (THIS, 1)),
+)
 
-DEFINITE_COUNTED = _pool(THE=6, THE_PLURAL=3, THIS=2, THESE=1)
-DEFINITE_UNCOUNTED = (THE, THIS)
-DEFINITE_OWNED = DEFINITE_COUNTED + _spread(POSSESSIVES, 7) + _spread(POSSESSIVES_PLURAL, 3)
-
-NEGATED_COUNTED = DEFINITE_COUNTED + _pool(NOT_A=8, NOT_ANY_PLURAL=4)
-NEGATED_OWNED = DEFINITE_OWNED + _pool(NOT_A=8, NOT_ANY_PLURAL=4)
-NEGATED_UNCOUNTED = _pool(NOT_ANY=8, THE=3, THIS=1)
-
-PLACING = _pool(THE=8, A=4, THIS=2)
-PLACING_OWNED = PLACING + _spread(POSSESSIVES, 6)
-EXISTING = _pool(A=8, BARE_PLURAL=3, MANY=3, SOME=2, NO=3, NO_PLURAL=2) + NUMERALS
+PLACING = _pool((THE, 8), (A, 4), (THIS, 2))
+PLACING_OWNED = PLACING + _spread(POSSESSIVES, 6) + _spread(NAMES_GENITIVE, 2)
+EXISTING = _pool((A, 8), (BARE_PLURAL, 3), (MANY, 3), (SOME, 2), (NO, 3), (NO_PLURAL, 2)) + NUMBERS

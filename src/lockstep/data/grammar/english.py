@@ -15,7 +15,7 @@ def plural(noun: str) -> str:
 
 
 def indefinite_article(word: str) -> str:
-    """ "a" or "an" with a space behind it, by sound: an honest man, a university."""
+    """The article with a space behind it, chosen by sound: an honest man, a university."""
     vowel = word[0] in "aeiou" and not word.startswith(("uni", "use", "eu"))
     return "an " if vowel or word.startswith("hon") and word != "honey" else "a "
 

@@ -33,8 +33,10 @@ class Noun:
     german: tuple[str, ...]
     """Four singular cases, then four plural ones."""
     kind: str
+    """What it is compared with, and whether a person is meant."""
     adjectives: tuple[Adjective, ...]
     determiners: tuple[Determiner, ...]
+    subject_determiners: tuple[Determiner, ...]
     definite: tuple[Determiner, ...]
     negated: tuple[Determiner, ...]
     owned: bool
@@ -55,11 +57,14 @@ class Verb:
     state: bool
     groups: tuple[tuple[Group, ...], ...]
     subjects: tuple[Noun, ...]
+    intended: bool
     personal: bool
     """Whether people do it, so that pronouns and names can."""
     objects: tuple[Noun, ...] = ()
     object_people: float = 0.0
     """The share of people among its objects, and with it how often a pronoun or a name takes their place."""
+    phrasal: bool = False
+    """Whether English puts a pronoun before its particle ("pick him up"), so that this grammar uses none."""
     case: int = ACCUSATIVE
     preposition: str = ""
     goals: str = ""
@@ -92,37 +97,34 @@ def _adjective(row: list[str]) -> Adjective:
 ADJECTIVES = tuple(_adjective(row) for row in rows(words.ADJECTIVES))
 
 
-def _noun(row: list[str], kind: str, owned: bool) -> Noun:
+def _noun(row: list[str], kinds: tuple[str, ...], owned: bool) -> Noun:
     singular, _, irregular = row[0].partition("/")
     article, head, *measured = row[1].split()
     genitive = row[2].strip("-")
     gender = german.ARTICLES[article]
     uncounted = row[3] == "-"
     forms = german.decline(head, gender, genitive, head if uncounted else row[3])
-    if uncounted:
-        pools = (determiners.UNCOUNTED, determiners.DEFINITE_UNCOUNTED, determiners.NEGATED_UNCOUNTED)
-    elif owned:
-        pools = (determiners.OWNED, determiners.DEFINITE_OWNED, determiners.NEGATED_OWNED)
-    else:
-        pools = (determiners.COUNTED, determiners.DEFINITE_COUNTED, determiners.NEGATED_COUNTED)
+    countable = determiners.FOR_OWNED if owned else determiners.FOR_COUNTED
+    pools = determiners.FOR_UNCOUNTED if uncounted else countable
     return Noun(
         english=(singular, irregular or english.plural(singular)),
         article=english.indefinite_article(singular),
         gender=gender,
         german=tuple(" ".join([form, *measured]) for form in forms),
-        kind=kind,
-        adjectives=tuple(one for one in ADJECTIVES if kind in one.kinds),
-        determiners=pools[0],
-        definite=pools[1],
-        negated=pools[2],
+        kind=kinds[0],
+        adjectives=tuple(one for one in ADJECTIVES if not one.kinds.isdisjoint(kinds)),
+        determiners=pools.anywhere,
+        subject_determiners=pools.subject,
+        definite=pools.definite,
+        negated=pools.negated,
         owned=owned,
         counted=not uncounted,
         place=(row[4], row[5], row[6]) if len(row) > 4 else None,
     )
 
 
-def _nouns(table: str, kind: str, owned: bool = True) -> tuple[Noun, ...]:
-    return tuple(_noun(row, kind, owned) for row in rows(table))
+def _nouns(table: str, *kinds: str, owned: bool = True) -> tuple[Noun, ...]:
+    return tuple(_noun(row, kinds, owned) for row in rows(table))
 
 
 def _classes() -> dict[str, tuple[Noun, ...]]:
@@ -138,7 +140,7 @@ def _classes() -> dict[str, tuple[Noun, ...]]:
         "drinks": _nouns(nouns.DRINKS, "drinks"),
         "servings": _nouns(nouns.SERVINGS, "servings", owned=False),
         "clothes": _nouns(nouns.CLOTHES, "clothes"),
-        "vehicles": _nouns(nouns.VEHICLES, "objects"),
+        "vehicles": _nouns(nouns.VEHICLES, "vehicles", "objects"),
         "devices": _nouns(nouns.DEVICES, "objects"),
         "containers": _nouns(nouns.CONTAINERS, "objects"),
         "things": _nouns(nouns.THINGS, "objects"),
@@ -158,6 +160,8 @@ def _classes() -> dict[str, tuple[Noun, ...]]:
         "creatures": join("relatives", "strangers", "pets", "wild"),
         "objects": join("vehicles", "devices", "containers", "things", "furniture"),
         "places": join("rooms", "buildings", "landscapes"),
+        "outdoors": join("buildings", "landscapes"),
+        "uncounted": join("groceries", "drinks"),
         "writings": tuple(noun for noun in base["texts"] if noun.english[0] != "newspaper"),
     }
     return base | unions
@@ -176,6 +180,13 @@ def _resolve(names: str) -> tuple[Noun, ...]:
     return tuple(found)
 
 
+_PARTICLES = (" up", " along", " on", " off", " away")
+
+
+def _listed(names: str) -> frozenset[str]:
+    return frozenset(re.split(r",\s+", names.strip()))
+
+
 def _verb(
     frame: str,
     row: list[str],
@@ -190,6 +201,7 @@ def _verb(
     inflection = english.inflect(row[0].rstrip("*"))
     conjugation = german.conjugate(row[1])
     state = row[0].endswith("*")
+    intended = inflection.base not in _listed(verbs.UNINTENDED)
     doers = _resolve(subjects)
     things = _resolve(objects) if objects else ()
     people = sum(thing.kind == "people" for thing in things)
@@ -198,11 +210,13 @@ def _verb(
         german=conjugation,
         frame=frame,
         state=state,
-        groups=groups_of(inflection, conjugation, state),
+        groups=groups_of(inflection, conjugation, state, intended),
         subjects=doers,
+        intended=intended,
         personal=doers[0].kind == "people",
         objects=things,
         object_people=people / len(things) if things else 0.0,
+        phrasal=inflection.base.endswith(_PARTICLES),
         case=case,
         preposition=preposition,
         goals=goals,
@@ -242,11 +256,12 @@ INTENDING = tuple(_verb("infinitive", row) for row in rows(verbs.INTENDING))
 WEATHER = tuple(_verb("intransitive", row) for row in rows(verbs.WEATHER))
 BECOME = _verb("predicate", ["become/became/become", "werden wird geworden +sein"])
 ASK = next(verb for verb in VERBS if verb.english.base == "ask")
+KNOW_THAT = next(verb for verb in REPORTING if verb.english.base == "know")
 
 ACTIONS = tuple(verb for verb in VERBS if not verb.state)
 STATES = tuple(verb for verb in VERBS if verb.state)
-INTENDED = tuple(verb for verb in ACTIONS if verb.personal and verb.english.base not in verbs.UNINTENDED)
-DURATIVE = tuple(verb for verb in VERBS if verb.english.base in verbs.DURATIVE)
+INTENDED = tuple(verb for verb in ACTIONS if verb.personal and verb.intended)
+DURATIVE = tuple(verb for verb in VERBS if verb.english.base in _listed(verbs.DURATIVE))
 TAKING: dict[Noun, tuple[Verb, ...]] = {
     noun: tuple(verb for verb in VERBS if verb.frame in ("object", "prepositional") and noun in verb.objects)
     for noun in NOUNS
@@ -264,7 +279,9 @@ PRONOUNS = tuple(
     Pronoun((row[0], row[3]), row[1], (row[3], row[4], row[5]), int(row[7]), row[8]) for row in rows(words.PRONOUNS)
 )
 OBJECT_PRONOUNS = {
-    referent: tuple(one for one in PRONOUNS if one.referent != referent or referent == "other")
-    for referent in ("speaker", "hearer", "other")
+    "noun": PRONOUNS,
+    "other": PRONOUNS,
+    "speaker": tuple(one for one in PRONOUNS if one.referent != "speaker"),
+    "hearer": tuple(one for one in PRONOUNS if one.referent != "hearer"),
 }
 """The pronouns that can be objects beside a subject with this referent."""

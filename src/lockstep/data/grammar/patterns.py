@@ -1,16 +1,15 @@
 """The patterns of the corpus and how often each occurs."""
 
-from lockstep.data.grammar import descriptions, questions, sentences, subordination
-from lockstep.data.grammar.phrases import Pair
-from lockstep.data.grammar.tables import Draw, pick
+from lockstep.data.grammar import descriptions, questions, relatives, sentences, subordination
+from lockstep.data.grammar.tables import Draw, Pair, pick
 
 PERCENT = {
-    sentences.statement: 13,
+    sentences.statement: 10,
     sentences.state: 3,
-    sentences.time_first: 11,
-    sentences.place_first: 3,
-    sentences.negation: 7,
-    sentences.modal: 8,
+    sentences.time_first: 8,
+    sentences.place_first: 2,
+    sentences.negation: 6,
+    sentences.modal: 6,
     sentences.liking: 2,
     sentences.duration: 2,
     sentences.passive: 3,
@@ -38,8 +37,8 @@ PERCENT = {
     subordination.intention: 2,
     subordination.purpose: 2,
     subordination.judgement: 1,
-    subordination.relative_at_subject: 3,
-    subordination.relative_at_object: 3,
+    relatives.at_subject: 3,
+    relatives.at_object: 3,
 }
 _WEIGHTED = tuple(pattern for pattern, percent in PERCENT.items() for _ in range(percent))
 

@@ -1,22 +1,15 @@
 """Simple sentences: one clause, its word order and its time.
 
 A pattern draws one meaning and says it twice: it returns the English sentence and its German translation, both without
-a capital at the start.
+a capital at the start. Its docstring shows an example.
 """
 
+from lockstep.data.grammar.adverbials import PREPOSITIONS, draw_place, governed
 from lockstep.data.grammar.clauses import Clause, Complement, build_clause, draw_clause
-from lockstep.data.grammar.german import DATIVE
+from lockstep.data.grammar.german import ACCUSATIVE, DATIVE
 from lockstep.data.grammar.lexicon import ACTIONS, DURATIVE, INTENDED, STATES, VERBS, Verb
-from lockstep.data.grammar.phrases import (
-    VON,
-    YOU,
-    Pair,
-    draw_adjective,
-    draw_noun_subject,
-    draw_place,
-    governed,
-)
-from lockstep.data.grammar.tables import Draw, pick
+from lockstep.data.grammar.phrases import YOU, draw_adjective, draw_noun_subject
+from lockstep.data.grammar.tables import Draw, Pair, pick
 from lockstep.data.grammar.tenses import (
     LIKES_TO,
     MODALS_NOW,
@@ -29,21 +22,22 @@ from lockstep.data.grammar.tenses import (
 from lockstep.data.grammar.times import (
     DURATIONS,
     FUTURE_TIMES,
-    UNSAID,
     NOW_TIMES,
     PAST_TIMES,
+    UNSAID,
     Setting,
     draw_setting,
     draw_timed,
     draw_untimed,
 )
 
+_VON = PREPOSITIONS["von", DATIVE]
+_PLACEABLE = tuple(verb for verb in ACTIONS if "place" in verb.adverbials)
 _PASSIVE = tuple(
     verb
     for verb in ACTIONS
-    if verb.frame == "object" and verb.case != DATIVE and " " not in verb.english.base and verb.objects
+    if verb.frame == "object" and verb.case == ACCUSATIVE and verb.intended and " " not in verb.english.base
 )
-_PLACEABLE = tuple(verb for verb in ACTIONS if "place" in verb.adverbials)
 
 
 def plain(clause: Clause) -> Pair:
@@ -53,10 +47,8 @@ def plain(clause: Clause) -> Pair:
 
 def fronted(clause: Clause, opening: Pair) -> Pair:
     """An adverbial first, which in German moves the subject behind the verb."""
-    return (
-        f"{opening[0][1:]}, {clause.english_statement()}.",
-        f"{opening[1][1:]} {clause.german_verb_first()}.",
-    )
+    english, german = opening
+    return f"{english[1:]}, {clause.english_statement()}.", f"{german[1:]} {clause.german_verb_first()}."
 
 
 def in_either_order(draw: Draw, verb: Verb, setting: Setting, negated: bool = False) -> Pair:
@@ -69,45 +61,47 @@ def in_either_order(draw: Draw, verb: Verb, setting: Setting, negated: bool = Fa
 
 def statement(draw: Draw) -> Pair:
     """The teacher often reads the newspaper in the garden."""
-    return plain(draw_clause(draw, pick(draw, ACTIONS), draw_setting(draw)))
+    verb = pick(draw, ACTIONS)
+    return plain(draw_clause(draw, verb, draw_setting(draw, verb)))
 
 
 def state(draw: Draw) -> Pair:
     """My sister knows this restaurant."""
-    return plain(draw_clause(draw, pick(draw, STATES), draw_untimed(draw)))
+    verb = pick(draw, STATES)
+    return plain(draw_clause(draw, verb, draw_untimed(draw, verb)))
 
 
 def time_first(draw: Draw) -> Pair:
     """Yesterday, the old man bought a newspaper."""
-    tense, time, adverb = draw_timed(draw)
-    return fronted(draw_clause(draw, pick(draw, ACTIONS), (tense, UNSAID, adverb)), time)
+    verb = pick(draw, ACTIONS)
+    tense, time, adverb = draw_timed(draw, verb)
+    return fronted(draw_clause(draw, verb, (tense, UNSAID, adverb)), time)
 
 
 def place_first(draw: Draw) -> Pair:
     """In the garden, the children are reading a book."""
-    setting = draw_setting(draw)
-    return fronted(draw_clause(draw, pick(draw, _PLACEABLE), setting, adverbials=False), draw_place(draw))
+    verb = pick(draw, _PLACEABLE)
+    clause = draw_clause(draw, verb, draw_setting(draw, verb), adverbials=False)
+    return fronted(clause, draw_place(draw))
 
 
 def negation(draw: Draw) -> Pair:
     """The doctor did not buy a car last week."""
     verb = pick(draw, VERBS)
-    setting = draw_untimed(draw) if verb.state or draw() < 0.4 else draw_timed(draw)
+    timed = not verb.state and draw() < 0.6
+    setting = draw_timed(draw, verb, habits=False) if timed else draw_untimed(draw, verb)
     return in_either_order(draw, verb, setting, negated=True)
-
-
-def _draw_modal(draw: Draw) -> Setting:
-    past = draw() < 0.35
-    tense = pick(draw, MODALS_PAST if past else MODALS_NOW)
-    if draw() < 0.4:
-        return tense, UNSAID, UNSAID
-    categories = PAST_TIMES if past else FUTURE_TIMES if draw() < 0.6 else NOW_TIMES
-    return tense, pick(draw, pick(draw, categories)), UNSAID
 
 
 def modal(draw: Draw) -> Pair:
     """Tomorrow, the students have to translate this letter."""
-    return in_either_order(draw, pick(draw, INTENDED), _draw_modal(draw), negated=draw() < 0.2)
+    past = draw() < 0.35
+    tense = pick(draw, MODALS_PAST if past else MODALS_NOW)
+    time = UNSAID
+    if draw() < 0.6:
+        categories = PAST_TIMES if past else FUTURE_TIMES if draw() < 0.6 else NOW_TIMES
+        time = pick(draw, pick(draw, categories))
+    return in_either_order(draw, pick(draw, INTENDED), (tense, time, UNSAID), negated=draw() < 0.2)
 
 
 def liking(draw: Draw) -> Pair:
@@ -118,8 +112,7 @@ def liking(draw: Draw) -> Pair:
 
 def duration(draw: Draw) -> Pair:
     """Anna has been waiting for the bus for two hours: German stays in the present."""
-    setting = SINCE, pick(draw, DURATIONS), UNSAID
-    return in_either_order(draw, pick(draw, DURATIVE), setting)
+    return in_either_order(draw, pick(draw, DURATIVE), (SINCE, pick(draw, DURATIONS), UNSAID))
 
 
 def passive(draw: Draw) -> Pair:
@@ -127,11 +120,11 @@ def passive(draw: Draw) -> Pair:
     verb = pick(draw, _PASSIVE)
     subject = draw_noun_subject(draw, pick(draw, verb.objects))
     doer = pick(draw, verb.subjects)
-    by, von = governed(VON, pick(draw, doer.definite), draw_adjective(draw, doer), doer)
+    by, von = governed(_VON, pick(draw, doer.definite), draw_adjective(draw, doer), doer)
+    complement = Complement(f" by {by}", "", f" {von}")
     past = draw() < 0.7
     time = pick(draw, pick(draw, PAST_TIMES)) if past and draw() < 0.6 else UNSAID
     group = verb.groups[PASSIVE_PAST if past else PASSIVE_PRESENT][subject.agreement]
-    complement = Complement(f" by {by}", "", f" {von}")
     if time[0] and draw() < 0.5:
         return fronted(build_clause(subject, group, complement), time)
     return plain(build_clause(subject, group, complement, time=time))
@@ -144,7 +137,4 @@ def imperative(draw: Draw) -> Pair:
     time = pick(draw, pick(draw, FUTURE_TIMES)) if draw() < 0.5 else UNSAID
     clause = draw_clause(draw, verb, (PRESENT, time, UNSAID), YOU, negated=negated)
     do_not = "do not " if negated else ""
-    return (
-        f"please {do_not}{verb.english.base}{clause.english}!",
-        f"bitte {clause.german_verb_first()}!",
-    )
+    return f"please {do_not}{verb.english.base}{clause.english}!", f"bitte {clause.german_verb_first()}!"

@@ -1,7 +1,7 @@
 """How the vocabulary tables are read and how one thing is drawn from many."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -25,6 +25,11 @@ def rows(table: str) -> list[list[str]]:
 def pairs(table: str) -> tuple[Pair, ...]:
     """A table of two columns."""
     return tuple((english, german) for english, german in rows(table))
+
+
+def spaced(items: Iterable[Pair]) -> tuple[Pair, ...]:
+    """With the space that separates an adverbial from what stands before it."""
+    return tuple((f" {english}", f" {german}") for english, german in items)
 
 
 def pick(draw: Draw, items: Sequence[T]) -> T:

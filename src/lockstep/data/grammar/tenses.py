@@ -40,7 +40,6 @@ EnglishParts = tuple[str, str, str, str, str]
 """The English half of a group."""
 
 _DO: Three = ("do", "does", "do")
-_DID: Three = ("did", "did", "did")
 _HAVE: Three = ("have", "has", "have")
 _AM: Three = ("am", "is", "are")
 _WAS: Three = ("was", "was", "were")
@@ -85,49 +84,58 @@ def _german_compound(finite: str, rest: str) -> Three:
     return finite, f" {rest}", f" {rest} {finite}"
 
 
-def groups_of(english: Inflection, german: Conjugation, state: bool) -> tuple[tuple[Group, ...], ...]:
+def groups_of(english: Inflection, german: Conjugation, state: bool, intended: bool) -> tuple[tuple[Group, ...], ...]:
     """All groups of a verb, by tense and agreement.
 
-    Two English forms are swapped for the simple present: the progressive of a state ("is knowing"), and a past without
-    a time expression that would read like the present ("they read the book").
+    Two English forms are swapped for the simple present: the progressive of a state or of what happens unintended ("is
+    knowing", "is losing"), and a past without a time expression that would read like the present ("they read").
     """
-    return tuple(zip(*(_groups_for(english, german, state, who) for who in range(3)), strict=True))
+    by_agreement = [_groups_for(english, german, state, intended, who) for who in range(3)]
+    return tuple(tuple(groups[tense] for groups in by_agreement) for tense in range(len(by_agreement[0])))
 
 
-def _groups_for(english: Inflection, german: Conjugation, state: bool, who: int) -> list[Group]:
+def _groups_for(english: Inflection, german: Conjugation, state: bool, intended: bool, who: int) -> dict[int, Group]:
+    """The groups for one agreement, by tense."""
     base = english.base
     present_de = _german_simple(german, german.present[who])
     perfect_de = _german_compound(german.auxiliary[who], german.participle)
     past_de = _german_simple(german, german.preterite[who]) if german.preterite else perfect_de
     present = Group(*_english_simple(english.third if who == 1 else base, _DO[who], base), *present_de)
+    progressive = Group(*_english_auxiliary(_AM[who], english.gerund), *present_de)
     past = Group(*_english_simple(english.past, "did", base), *past_de)
     since = english.participle if state else f"been {english.gerund}"
 
     def modal(forms: Three, parts: EnglishParts) -> Group:
         return Group(*parts, *_german_compound(forms[who], german.infinitive))
 
-    return [
-        present,
-        present if state else Group(*_english_auxiliary(_AM[who], english.gerund), *present_de),
-        past,
-        present if english.past_looks_present else past,
-        modal(WERDEN, _english_auxiliary("will", base)),
-        Group(*_english_auxiliary(_HAVE[who], english.participle), *perfect_de),
-        Group(*_english_auxiliary(_HAVE[who], since), *present_de),
-        Group(*_to_infinitive("like", ("like", "likes", "like")[who], _DO[who], base), *present_de),
-        modal(("kann", "kann", "können"), _english_auxiliary("can", base)),
-        modal(("will", "will", "wollen"), _to_infinitive("want", ("want", "wants", "want")[who], _DO[who], base)),
-        modal(("muss", "muss", "müssen"), _to_infinitive("have", _HAVE[who], _DO[who], base)),
-        modal(("sollte", "sollte", "sollten"), _english_auxiliary("should", base)),
-        modal(("darf", "darf", "dürfen"), _english_auxiliary(_AM[who], f"allowed to {base}")),
-        modal(("möchte", "möchte", "möchten"), _english_auxiliary("would", f"like to {base}")),
-        modal(("konnte", "konnte", "konnten"), _english_auxiliary(_WAS[who], f"able to {base}")),
-        modal(("wollte", "wollte", "wollten"), _to_infinitive("want", "wanted", "did", base)),
-        modal(("musste", "musste", "mussten"), _to_infinitive("have", "had", "did", base)),
-        modal(("durfte", "durfte", "durften"), _english_auxiliary(_WAS[who], f"allowed to {base}")),
-        Group(*_english_auxiliary(_AM[who], english.participle), *_german_compound(WERDEN[who], german.participle)),
-        Group(*_english_auxiliary(_WAS[who], english.participle), *_german_compound(_WURDE[who], german.participle)),
-    ]
+    return {
+        PRESENT: present,
+        PROGRESSIVE: progressive if intended and not state else present,
+        PAST: past,
+        BARE_PAST: present if english.past_looks_present else past,
+        FUTURE: modal(WERDEN, _english_auxiliary("will", base)),
+        PERFECT: Group(*_english_auxiliary(_HAVE[who], english.participle), *perfect_de),
+        SINCE: Group(*_english_auxiliary(_HAVE[who], since), *present_de),
+        LIKES_TO: Group(*_to_infinitive("like", ("like", "likes", "like")[who], _DO[who], base), *present_de),
+        CAN: modal(("kann", "kann", "können"), _english_auxiliary("can", base)),
+        WANTS_TO: modal(
+            ("will", "will", "wollen"), _to_infinitive("want", ("want", "wants", "want")[who], _DO[who], base)
+        ),
+        HAS_TO: modal(("muss", "muss", "müssen"), _to_infinitive("have", _HAVE[who], _DO[who], base)),
+        SHOULD: modal(("sollte", "sollte", "sollten"), _english_auxiliary("should", base)),
+        IS_ALLOWED_TO: modal(("darf", "darf", "dürfen"), _english_auxiliary(_AM[who], f"allowed to {base}")),
+        WOULD_LIKE_TO: modal(("möchte", "möchte", "möchten"), _english_auxiliary("would", f"like to {base}")),
+        WAS_ABLE_TO: modal(("konnte", "konnte", "konnten"), _english_auxiliary(_WAS[who], f"able to {base}")),
+        WANTED_TO: modal(("wollte", "wollte", "wollten"), _to_infinitive("want", "wanted", "did", base)),
+        HAD_TO: modal(("musste", "musste", "mussten"), _to_infinitive("have", "had", "did", base)),
+        WAS_ALLOWED_TO: modal(("durfte", "durfte", "durften"), _english_auxiliary(_WAS[who], f"allowed to {base}")),
+        PASSIVE_PRESENT: Group(
+            *_english_auxiliary(_AM[who], english.participle), *_german_compound(WERDEN[who], german.participle)
+        ),
+        PASSIVE_PAST: Group(
+            *_english_auxiliary(_WAS[who], english.participle), *_german_compound(_WURDE[who], german.participle)
+        ),
+    }
 
 
 def _to_infinitive(verb: str, plain: str, do: str, base: str) -> EnglishParts:

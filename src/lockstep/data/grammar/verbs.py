@@ -54,11 +54,11 @@ translate                übersetzen                               texts        
 sign                     unterschreiben unterschreibt unterschrieben  letter,report,message             neat
 print                    drucken                                  texts                                 place
 copy                     ab|schreiben schreibt abgeschrieben      texts                                 neat
-eat/ate/eaten            essen isst gegessen                      food groceries    speed place company
+eat/ate/eaten            essen isst gegessen                      food groceries    speed place company dish
 drink/drank/drunk        trinken trinkt getrunken                 drinks servings    speed place company
 bake                     backen backt gebacken                    cake,roll,pizza,bread                 place company
-order                    bestellen                                food drinks servings                  place
-taste                    probieren                                food groceries                        care
+order                    bestellen                                food drinks servings                  place dish
+taste                    probieren                                food groceries                        care dish
 pay for/paid/paid        bezahlen                                 food servings ticket,gift
 visit                    besuchen                                 people places                         company
 meet/met/met             treffen trifft getroffen                 people                                place
@@ -96,7 +96,7 @@ borrow                   aus|leihen leiht ausgeliehen             texts things v
 feed/fed/fed             füttern                                  animals                               care company
 catch/caught/caught      fangen fängt gefangen                    animals thief,ball
 receive                  bekommen bekommt bekommen                texts gift,key,ticket,flower,picture
-build/built/built        bauen                                    house,bridge,boat,ship,shelf,table,church,castle  company
+build/built/built        bauen                             house,bridge,boat,ship,shelf,table,church,castle  company
 use                      benutzen                                 devices vehicles                      care place
 hang up/hung/hung        auf|hängen                               picture,mirror,map,lamp,coat,dress,shirt  care
 pack                     ein|packen                               clothes things texts                  speed
@@ -158,7 +158,7 @@ MOTION = """
 go/went/gone             gehen geht gegangen +sein                people            places         company
 walk                     laufen läuft gelaufen +sein              creatures         places         speed
 run/ran/run              rennen rennt gerannt +sein               creatures         places         speed
-drive/drove/driven       fahren fährt gefahren +sein              people            anywhere       speed care company
+drive/drove/driven       fahren fährt gefahren +sein              people            outdoors       speed care company
 fly/flew/flown           fliegen fliegt geflogen +sein            people,plane      cities         company
 travel/travelled/travelled/travelling  reisen +sein               people            cities         company means
 come/came/come           kommen kommt gekommen +sein              people            places         company
@@ -211,6 +211,6 @@ wake up, fall asleep, arrive, depart, stop, cry, lose, forget, find, receive, dr
 
 # Verbs that go on for a while ("has been waiting for three hours").
 DURATIVE = """
-sleep, work, wait, study, smoke, live, sit, stand, cook, dance, sing, love, hate, know, own, miss, need, trust, wait for,
-look for, play with, argue with, talk to, talk about, repair, write, watch
+sleep, work, wait, study, smoke, live, sit, stand, cook, dance, sing, love, hate, know, own, miss, need, trust,
+wait for, look for, play with, argue with, talk to, talk about, repair, write, watch
 """

@@ -1,0 +1,110 @@
+"""What all tests share: the real command as a subprocess, and a tiny corpus to train on."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+WORDS = [consonant + vowel for consonant in "bdgklmn" for vowel in "aeiou"]
+
+
+@dataclass
+class Tiny:
+    """A corpus of made-up sentences whose translation is the reversed, capitalised sentence; and a config for it."""
+
+    folder: Path
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "tiny.yaml"
+
+
+def write_pairs(folder: Path, name: str, count: int, seed: int) -> None:
+    draw = random.Random(seed)
+    sentences = [[draw.choice(WORDS) for _ in range(draw.randint(2, 9))] for _ in range(count)]
+    (folder / f"{name}.en").write_text("".join(" ".join(words) + "\n" for words in sentences))
+    (folder / f"{name}.de").write_text("".join(" ".join(reversed(words)).title() + "\n" for words in sentences))
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    folder = tmp_path_factory.mktemp("tiny")
+    for seed, (name, count) in enumerate({"train": 300, "valid": 12, "test": 12}.items()):
+        write_pairs(folder, name, count, seed)
+    config = {
+        "data": {
+            "folder": str(folder),
+            "train": ["train"],
+            "validation": ["valid"],
+            "test": ["test"],
+            "corpus": str(folder / "corpus"),
+            "vocabulary": {"size": 330},
+        },
+        "batch": {"words": 150},
+        "model": {
+            "encoder_layers": 1,
+            "decoder_layers": 1,
+            "width": 32,
+            "feed_forward": 64,
+            "heads": 4,
+            "dropout": 0.1,
+        },
+        "train": {
+            "steps": 8,
+            "evaluate_every": 100,
+            "checkpoint_every": 100,
+            "precision": "fp32",
+            "threads": 1,
+            "clip": 1.0,
+        },
+        "schedule": {"name": "constant", "peak": 0.002, "warmup": 4},
+        "search": {"beam": 2, "max_ratio": 1.0},
+    }
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(config))
+    lockstep("prepare", folder / "tiny.yaml")
+    return Tiny(folder)
+
+
+def command(*words: object) -> list[str]:
+    return [sys.executable, "-m", "lockstep", *(str(word) for word in words)]
+
+
+def lockstep(*words: object, code: int | None = 0, fault: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+    """Runs the real command; `code` is the exit code it must have (None: any)."""
+    environment = os.environ | {"LOCKSTEP_FAULT": fault, "COLUMNS": "160"} | env
+    result = subprocess.run(command(*words), env=environment, capture_output=True, text=True, timeout=240, check=False)
+    if code is not None and result.returncode != code:
+        pytest.fail(f"{words} ended with {result.returncode} instead of {code}:\n{result.stdout}\n{result.stderr}")
+    return result
+
+
+def steps(run: Path, rank: int = 0) -> list[dict[str, Any]]:
+    """The step lines of a worker's journal, the last attempt of each."""
+    from lockstep.watch.journal import read
+
+    return read(run / "journal", rank).steps
+
+
+def manifest(run: Path, step: int) -> dict[str, Any]:
+    text = (run / "checkpoints" / f"step-{step:08d}" / "manifest.json").read_text()
+    return dict(json.loads(text))
+
+
+def weights(run: Path, step: int) -> dict[str, bytes]:
+    """Every tensor of a checkpoint (model and optimizer) as bytes, whatever files it is spread over."""
+    from safetensors import safe_open
+
+    found: dict[str, bytes] = {}
+    for path in sorted((run / "checkpoints" / f"step-{step:08d}" / "state").glob("*.safetensors")):
+        with safe_open(path, framework="numpy") as file:
+            found |= {name: file.get_tensor(name).tobytes() for name in file.keys()}  # noqa: SIM118
+    assert any(name.startswith("optimizer.") for name in found)
+    assert any(name.startswith("model.") for name in found)
+    return found

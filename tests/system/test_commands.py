@@ -1,0 +1,113 @@
+"""The commands as a person uses them, on real runs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from conftest import Tiny, lockstep, steps
+
+
+@pytest.fixture(scope="module")
+def trained(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with several evaluations, on two workers."""
+    run = tmp_path_factory.mktemp("runs") / "trained"
+    settings = ("train.steps=12", "train.evaluate_every=4", "train.checkpoint_every=4", "train.keep_last=1")
+    lockstep("train", tiny.config, *settings, "--workers", 2, "--run", run)
+    return run
+
+
+def test_tensorboard_has_the_scalars_of_the_journal(trained: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(trained / "tensorboard"))
+    events.Reload()
+    tags = set(events.Tags()["scalars"])
+    phases = {f"phase/{name}" for name in ("input", "forward", "backward", "merge", "update")}
+    assert tags >= {
+        "train_loss",
+        "eval_loss",
+        "sacrebleu",
+        "learning_rate",
+        "words_per_second",
+        "Eval_BLEU_Score",
+        *phases,
+    }
+    losses = {event.step: event.value for event in events.Scalars("train_loss")}
+    assert losses == pytest.approx({line["step"]: line["loss"] for line in steps(trained)}, rel=1e-6)
+    assert [event.step for event in events.Scalars("sacrebleu")] == [4, 8, 12]
+
+
+def test_the_step_line_has_the_agreed_fields(trained: Path) -> None:
+    for rank in (0, 1):
+        for line in steps(trained, rank):
+            assert set(line["phases"]) == {"input", "forward", "backward", "merge", "update"}
+            assert sum(line["phases"].values()) == pytest.approx(line["seconds"], rel=1e-3)
+            assert line["bytes_sent"] > 0
+            assert line["scope"] == "global"
+            assert line["warmup"] == (line["step"] <= 5)
+
+
+def test_a_checkpoint_can_be_read_without_the_trainer(trained: Path) -> None:
+    from safetensors.numpy import load_file
+    from sentencepiece import SentencePieceProcessor
+
+    folder = trained / "checkpoints" / "step-00000012" / "model"
+    assert load_file(folder / "model.safetensors")["embedding.weight"].shape == (330, 32)
+    assert SentencePieceProcessor(model_file=str(folder / "vocabulary.model")).get_piece_size() == 330
+    assert json.loads((folder / "config.json").read_text())["model"]["width"] == 32
+
+
+def test_evaluate_repeats_the_score_of_the_journal(trained: Path) -> None:
+    result = json.loads(lockstep("evaluate", trained, "--set", "validation", "--checkpoint", "last", "--json").stdout)
+    from lockstep.watch.journal import read
+
+    last = read(trained / "journal").of("evaluation")[-1]
+    assert result["sacrebleu"] == pytest.approx(last["scores"]["sacrebleu"], abs=0.01)
+    assert result["loss"] == pytest.approx(last["scores"]["loss"], rel=1e-4)
+    assert "tok:13a" in result["signature"]
+
+
+def test_translate_reads_a_file_and_keeps_its_lines(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("ba be bi\n\nlo lu\n")
+    lockstep("translate", trained, "-i", tmp_path / "in.txt", "-o", tmp_path / "out.txt")
+    lines = (tmp_path / "out.txt").read_text().split("\n")
+    assert len(lines) == 4
+    assert lines[1] == ""
+    pairs = lockstep("translate", trained, "-i", tmp_path / "in.txt", "--json").stdout.splitlines()
+    assert [json.loads(line)["source"] for line in pairs] == ["ba be bi", "", "lo lu"]
+
+
+def test_runs_lists_state_step_and_best(trained: Path) -> None:
+    listed = json.loads(lockstep("runs", trained.parent, "--json").stdout)
+    assert [(run["state"], run["step"]) for run in listed] == [("finished", 12)]
+    assert "trained" in lockstep("runs", trained.parent).stdout
+
+
+def test_the_summary_leaves_out_the_warmup(trained: Path, tiny: Tiny) -> None:
+    settings = ("train.steps=12", "train.evaluate_every=4", "train.checkpoint_every=4", "train.keep_last=1")
+    words = ("train", tiny.config, *settings, "--workers", 2, "--run", trained, "--json")
+    summary = json.loads(lockstep(*words).stdout)
+    measured = [line for line in steps(trained) if line["step"] > 5]
+    assert summary["measured_steps"] == 7
+    expected = sum(line["global_target_words"] for line in measured) / sum(line["seconds"] for line in measured)
+    assert summary["words_per_second"] == pytest.approx(expected)
+
+
+def test_patience_stops_the_run(tiny: Tiny, tmp_path: Path) -> None:
+    settings = ("train.steps=40", "train.evaluate_every=2", "train.patience=2", "schedule.peak=0.00000001")
+    lockstep("train", tiny.config, *settings, "--workers", 2, "--run", tmp_path)
+    assert steps(tmp_path)[-1]["step"] == 6
+
+
+def test_config_shows_and_explains(tiny: Tiny) -> None:
+    assert "end marks" in lockstep("config", "explain", "batch.words").stdout
+    assert json.loads(lockstep("config", "schema").stdout)["properties"]["batch"]
+    shown = json.loads(lockstep("config", "show", tiny.config, "train.steps=7", "--json").stdout)
+    assert shown["train"]["steps"] == 7
+
+
+def test_prepare_prints_what_is_in_the_text(tiny: Tiny) -> None:
+    facts = json.loads(lockstep("prepare", tiny.config, "--json").stdout)
+    assert facts["sets"]["train"]["lines"] == 300
+    assert "300" in lockstep("prepare", tiny.config).stdout

@@ -1,0 +1,327 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from lockstep.data.prepare import prepare
+from lockstep.data.settings import BatchSettings, DataSettings, VocabularySettings
+from lockstep.errors import LockstepError
+from lockstep.models.settings import TransformerSettings
+from lockstep.parallel.strategy import State
+from lockstep.tasks.translation import Translation
+from lockstep.team import Team
+from lockstep.train import checkpoint
+from lockstep.train.checkpoint import Progress, Saved, keep_best_and_last, listed, newest_whole
+from lockstep.translate.settings import SearchSettings
+from lockstep.translate.translator import Translator
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+ALONE = Team(0, 1, torch.device("cpu"))
+
+
+def tensors(seed: float = 1.0) -> dict[str, Tensor]:
+    """All kinds that a state has: matrices, vectors, scalars, counts, half precision, and values hard to copy."""
+    return {
+        "model.weight": torch.tensor([[seed, -0.0], [torch.inf, 1e-45], [torch.nan, 1 / 3]]),
+        "model.bias": torch.arange(5.0) + seed,
+        "model.half": torch.tensor([seed, 1e-3], dtype=torch.bfloat16),
+        "model.count": torch.tensor(2**40 + 1),
+        "optimizer.exp_avg.model.weight": torch.full((3, 2), seed / 3),
+    }
+
+
+def bits(found: dict[str, Tensor]) -> dict[str, tuple[torch.dtype, list[int], bytes]]:
+    return {
+        name: (t.dtype, list(t.shape), t.reshape(-1).view(torch.uint8).numpy().tobytes()) for name, t in found.items()
+    }
+
+
+def export(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "vocabulary.model").write_bytes(b"pieces")
+
+
+def everything(all_saved: list[Saved]) -> set[Path]:
+    return {saved.path for saved in all_saved}
+
+
+def save(
+    folder: Path,
+    step: int,
+    score: float | None = None,
+    keep: Callable[[list[Saved]], set[Path]] = everything,
+    scalars: dict[str, float] | None = None,
+) -> Saved:
+    progress = Progress(step=step, epoch=1, cursor=step + 7, score=score)
+    state = State(tensors(float(step)), scalars or {})
+    return checkpoint.save(folder, progress, state, export, ALONE, keep)[0]
+
+
+def steps(folder: Path) -> list[int]:
+    return [saved.step for saved in listed(folder)]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def state_file(saved: Saved) -> Path:
+    (file,) = (saved.path / "state").glob("*.safetensors")
+    return file
+
+
+def test_what_was_saved_is_loaded_bit_for_bit(tmp_path: Path) -> None:
+    saved = save(tmp_path, 3)
+    loaded = {name: torch.zeros_like(tensor) for name, tensor in tensors().items()}
+    places = {name: tensor.data_ptr() for name, tensor in loaded.items()}
+    checkpoint.load(saved, loaded, ALONE)
+    assert bits(loaded) == bits(tensors(3.0))
+    assert {name: tensor.data_ptr() for name, tensor in loaded.items()} == places
+
+
+def test_progress_and_scalars_are_read_back(tmp_path: Path) -> None:
+    progress = Progress(7, 1, 14, 2, 3, 4, best_score=31.25, best_step=5, score=30.1)
+    scalars = {"optimizer.step": 7.0, "loss_scale.value": 1 / 3}
+    checkpoint.save(tmp_path, progress, State(tensors(), scalars), export, ALONE, everything)
+    (saved,) = listed(tmp_path)
+    progress.scalars = scalars
+    assert saved.progress() == progress
+
+
+def test_the_size_returned_is_that_of_all_files(tmp_path: Path) -> None:
+    saved, size = checkpoint.save(tmp_path, Progress(1), State(tensors()), export, ALONE, everything)
+    assert size == sum(path.stat().st_size for path in saved.path.rglob("*") if path.is_file())
+
+
+def test_nothing_in_a_checkpoint_is_a_pickle(tmp_path: Path) -> None:
+    saved = save(tmp_path, 1)
+    files = [path for path in saved.path.rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} <= {".safetensors", ".json", ".model"}
+    for path in files:
+        if path.suffix == ".json":
+            json.loads(path.read_text())
+        elif path.suffix == ".safetensors":
+            load_file(path)
+
+
+def test_a_whole_checkpoint_has_no_damage(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    saved = save(tmp_path, 2)
+    found, passed = newest_whole(tmp_path)
+    assert found is not None
+    assert (found.path, found.damage(), passed) == (saved.path, None, [])
+
+
+def flip_a_byte(saved: Saved) -> str:
+    data = bytearray(state_file(saved).read_bytes())
+    data[-3] ^= 1
+    state_file(saved).write_bytes(data)
+    return f"state/{state_file(saved).name} does not match its digest"
+
+
+def truncate(saved: Saved) -> str:
+    state_file(saved).write_bytes(state_file(saved).read_bytes()[:-1])
+    return f"state/{state_file(saved).name} does not match its digest"
+
+
+def empty(saved: Saved) -> str:
+    state_file(saved).write_bytes(b"")
+    return f"state/{state_file(saved).name} does not match its digest"
+
+
+def lose_a_file(saved: Saved) -> str:
+    (saved.path / "model" / "vocabulary.model").unlink()
+    return "model/vocabulary.model is missing"
+
+
+def lose_the_manifest(saved: Saved) -> str:
+    (saved.path / "manifest.json").unlink()
+    return "no readable manifest"
+
+
+def cut_the_manifest(saved: Saved) -> str:
+    manifest = saved.path / "manifest.json"
+    manifest.write_bytes(manifest.read_bytes()[:100])
+    return "no readable manifest"
+
+
+def garble(content: bytes) -> Callable[[Saved], str]:
+    def damage(saved: Saved) -> str:
+        (saved.path / "manifest.json").write_bytes(content)
+        return "no readable manifest"
+
+    return damage
+
+
+DAMAGES = {
+    "flipped byte": flip_a_byte,
+    "truncated file": truncate,
+    "empty file": empty,
+    "missing file": lose_a_file,
+    "missing manifest": lose_the_manifest,
+    "truncated manifest": cut_the_manifest,
+    "empty manifest": garble(b""),
+    "manifest of zeros": garble(bytes(200)),
+    "manifest of other bytes": garble(b"\xff\xfe\xfd"),
+    "manifest that is a list": garble(b"[]"),
+    "manifest that is null": garble(b"null"),
+    "manifest without files": garble(b'{"format": 1, "progress": {"step": 2}}'),
+    "manifest of another format": garble(b'{"format": 999}'),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_checkpoint_is_passed_over_with_a_sentence(tmp_path: Path, damage: Callable[[Saved], str]) -> None:
+    whole = save(tmp_path, 1)
+    reason = damage(save(tmp_path, 2))
+    found, passed = newest_whole(tmp_path)
+    assert found is not None
+    assert found.path == whole.path
+    assert passed == [f"step-00000002: {reason}"]
+
+
+def test_a_changed_figure_in_the_manifest_is_damage(tmp_path: Path) -> None:
+    whole, other = save(tmp_path, 1), save(tmp_path, 2)
+    manifest = other.path / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"cursor": 9', '"cursor": 8'))
+    found, passed = newest_whole(tmp_path)
+    assert found is not None
+    assert found.path == whole.path
+    assert len(passed) == 1
+
+
+def test_several_damaged_checkpoints_are_all_named(tmp_path: Path) -> None:
+    for step in (1, 2, 3, 4):
+        save(tmp_path, step)
+    for saved in listed(tmp_path)[1:]:
+        flip_a_byte(saved)
+    found, passed = newest_whole(tmp_path)
+    assert found is not None
+    assert found.step == 1
+    assert [sentence.split(":")[0] for sentence in passed] == ["step-00000004", "step-00000003", "step-00000002"]
+
+
+def test_without_any_whole_checkpoint_there_is_none(tmp_path: Path) -> None:
+    assert newest_whole(tmp_path / "nowhere") == (None, [])
+    flip_a_byte(save(tmp_path, 1))
+    found, passed = newest_whole(tmp_path)
+    assert found is None
+    assert len(passed) == 1
+
+
+def test_a_damaged_checkpoint_of_the_same_step_is_replaced(tmp_path: Path) -> None:
+    flip_a_byte(save(tmp_path, 1))
+    save(tmp_path, 1)
+    (saved,) = listed(tmp_path)
+    assert saved.damage() is None
+
+
+def test_leftovers_of_a_killed_launch_are_swept_by_the_next_save(tmp_path: Path) -> None:
+    for name in (".step-00000009.partial", ".step-00000004.deleted"):
+        (tmp_path / name / "state").mkdir(parents=True)
+        (tmp_path / name / "manifest.json").write_text("{}")
+    save(tmp_path, 10)
+    assert names(tmp_path) == ["step-00000010"]
+
+
+def test_sweeping_leaves_whole_checkpoints_alone(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    (tmp_path / ".step-00000002.partial").mkdir()
+    checkpoint.sweep(tmp_path)
+    checkpoint.sweep(tmp_path / "nowhere")
+    assert names(tmp_path) == ["step-00000001"]
+
+
+def test_leftovers_are_no_checkpoints(tmp_path: Path) -> None:
+    save(tmp_path, 1).path.rename(tmp_path / ".step-00000001.partial")
+    assert newest_whole(tmp_path) == (None, [])
+
+
+def test_the_last_and_the_best_are_kept(tmp_path: Path) -> None:
+    keep = keep_best_and_last(last=2, best=1, higher_is_better=True)
+    for step, score in enumerate([10.0, 30.0, None, 20.0, 25.0, None], start=1):
+        save(tmp_path, step, score, keep)
+    assert steps(tmp_path) == [2, 5, 6]
+    assert names(tmp_path) == ["step-00000002", "step-00000005", "step-00000006"]
+
+
+def test_lower_scores_are_best_when_the_metric_says_so(tmp_path: Path) -> None:
+    keep = keep_best_and_last(last=1, best=2, higher_is_better=False)
+    for step, score in enumerate([3.0, 0.0, 1.0, 2.0, 5.0], start=1):
+        save(tmp_path, step, score, keep)
+    assert steps(tmp_path) == [2, 3, 5]
+
+
+def test_none_is_kept_for_its_score_when_none_is_wanted(tmp_path: Path) -> None:
+    keep = keep_best_and_last(last=1, best=0, higher_is_better=True)
+    for step, score in enumerate([9.0, 1.0, 2.0], start=1):
+        save(tmp_path, step, score, keep)
+    assert steps(tmp_path) == [3]
+
+
+@pytest.mark.parametrize("higher_is_better", [True, False])
+def test_of_equal_scores_the_first_is_the_best(tmp_path: Path, higher_is_better: bool) -> None:
+    """The loop counts only a better score as a gain, so the first one is what `best_step` names."""
+    keep = keep_best_and_last(last=1, best=1, higher_is_better=higher_is_better)
+    for step in (1, 2, 3):
+        save(tmp_path, step, 5.0, keep)
+    assert steps(tmp_path) == [1, 3]
+
+
+def test_the_new_checkpoint_is_kept_whatever_the_rule_says(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    save(tmp_path, 2, keep=lambda all_saved: set())
+    assert steps(tmp_path) == [2]
+
+
+def test_checkpoints_are_listed_by_step(tmp_path: Path) -> None:
+    for step in (2, 100, 99_999_999, 30):
+        save(tmp_path, step)
+    assert steps(tmp_path) == [2, 30, 100, 99_999_999]
+
+
+def test_a_failed_save_leaves_the_checkpoints_before_it_whole(tmp_path: Path) -> None:
+    whole = save(tmp_path, 1)
+
+    def fail(folder: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(LockstepError, match="step-00000002 could not be written: No space left on device"):
+        checkpoint.save(tmp_path, Progress(2), State(tensors()), fail, ALONE, lambda all_saved: set())
+    found, passed = newest_whole(tmp_path)
+    assert found is not None
+    assert (found.path, passed) == (whole.path, [])
+
+
+def task(folder: Path, model: TransformerSettings) -> Translation:
+    """A translation task on a corpus of letters."""
+    for language in ("en", "de"):
+        (folder / f"letters.{language}").write_text("".join(f"{a} {b}\n" for a in "abcdefgh" for b in "klmnopqr"))
+    data = DataSettings(
+        folder=folder,
+        train=["letters"],
+        validation=["letters"],
+        corpus=folder / "corpus",
+        vocabulary=VocabularySettings(size=290),
+    )
+    return Translation(prepare(data), BatchSettings(words=50), model, SearchSettings(beam=3), 0.1, 1)
+
+
+def test_the_exported_model_can_be_read_with_plain_safetensors(tmp_path: Path) -> None:
+    settings = TransformerSettings(encoder_layers=1, decoder_layers=1, width=8, feed_forward=8, heads=2)
+    translation = task(tmp_path, settings)
+    module, folder = translation.module(), tmp_path / "model"
+    translation.export(module, folder)
+    assert names(folder) == ["config.json", "model.safetensors", "vocabulary.model"]
+    assert bits(load_file(folder / "model.safetensors")) == bits(module.model.state_dict())
+    config = json.loads((folder / "config.json").read_text())
+    assert TransformerSettings.model_validate(config["model"]) == settings
+    assert SearchSettings.model_validate(config["search"]).beam == 3
+    assert (config["vocabulary_size"], config["languages"]) == (290, ["en", "de"])
+    assert (folder / "vocabulary.model").read_bytes() == translation.corpus.vocabulary.model
+    Translator.load(folder).translate(["a k"])

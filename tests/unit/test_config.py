@@ -1,0 +1,325 @@
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lockstep.config import RunConfig, apply_override, build, describe, differences, fields, load, nearest
+from lockstep.errors import LockstepError
+
+CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
+MINIMAL: dict[str, Any] = {"data": {"grammar": {}}, "batch": {"words": 1000}}
+
+
+def config(*overrides: str, tree: dict[str, Any] | None = None) -> RunConfig:
+    settings = yaml.safe_load(yaml.safe_dump(MINIMAL if tree is None else tree))
+    for override in overrides:
+        apply_override(settings, override)
+    return build(settings, "test.yaml")
+
+
+def refused(*overrides: str, tree: dict[str, Any] | None = None) -> str:
+    """The sentence with which these settings are refused."""
+    with pytest.raises(LockstepError) as caught:
+        config(*overrides, tree=tree)
+    assert caught.value.code == 2
+    return caught.value.message
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_every_file_in_configs_loads(path: Path) -> None:
+    assert load(path, []).train.steps >= 1
+
+
+def test_there_are_configs_to_load() -> None:
+    assert {"demo.yaml", "multi30k.yaml"} <= {path.name for path in CONFIGS}
+
+
+@pytest.mark.parametrize(
+    ("key", "near"),
+    [
+        ("train.step", "train.steps"),
+        ("batch.word", "batch.words"),
+        ("model.layers", "model.encoder_layers"),
+        ("trian.steps", "train.steps"),
+        ("data.vocabulary.sizes", "data.vocabulary.size"),
+        ("data.grammar.sead", "data.grammar.seed"),
+        ("beam", "search.beam"),
+        ("model.label_smoothing", "train.label_smoothing"),
+    ],
+)
+def test_an_unknown_setting_is_refused_with_the_nearest_one(key: str, near: str) -> None:
+    assert nearest(key) == near
+    if key != "trian.steps":  # there the group is what is unknown
+        assert refused(f"{key}=1") == f"test.yaml: unknown setting {key} (did you mean {near}?)."
+
+
+def test_an_unknown_group_is_refused_by_name() -> None:
+    assert "unknown setting trian" in refused("trian.steps=1")
+
+
+def test_nothing_is_proposed_for_a_name_like_no_other() -> None:
+    assert refused("xyzzy=1") == "test.yaml: unknown setting xyzzy."
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("train.steps=many", "train.steps='many' is wrong: input should be a valid integer"),
+        ("train.steps=1.5", "train.steps=1.5 is wrong: input should be a valid integer"),
+        ("train.steps=0", "train.steps=0 is wrong: input should be greater than or equal to 1"),
+        ("train.steps=[1]", "train.steps=[1] is wrong: input should be a valid integer"),
+        ("model.dropout=1", "model.dropout=1 is wrong: input should be less than 1"),
+        ("model.norm=middle", "model.norm='middle' is wrong: input should be 'pre' or 'post'"),
+        ("batch.bucket=perhaps", "batch.bucket='perhaps' is wrong: input should be a valid boolean"),
+        ("data.languages=[en]", "data.languages.1 is missing"),
+        ("train=5", "train=5 is wrong: input should be"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_key_value_and_expectation(override: str, sentence: str) -> None:
+    assert sentence in refused(override)
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    message = refused("train.steps=x", "search.beam=0", "model.wdith=3")
+    assert "train.steps='x'" in message
+    assert "search.beam=0" in message
+    assert "did you mean model.width?" in message
+
+
+def test_a_missing_group_is_named() -> None:
+    assert refused(tree={"data": {"grammar": {}}}) == "test.yaml: batch is missing."
+
+
+def test_a_batch_needs_exactly_one_budget() -> None:
+    assert "give either batch.words or batch.sentences" in refused("batch.sentences=10")
+    assert "give either batch.words or batch.sentences" in refused("batch.words=null")
+    assert config("batch.words=null", "batch.sentences=10").batch.sentences == 10
+
+
+def test_heads_must_divide_the_width() -> None:
+    assert "model.width 512 is not a multiple of model.heads 7" in refused("model.heads=7")
+
+
+def test_the_width_must_be_even_because_half_of_it_are_sines() -> None:
+    assert "model.width" in refused("model.width=9", "model.heads=3")
+
+
+def test_betas_outside_of_zero_to_one_are_refused() -> None:
+    assert "optimizer.betas" in refused("optimizer.betas=[0.9, 1.5]")
+    assert "optimizer.betas" in refused("optimizer.betas=[-0.1, 0.9]")
+
+
+@pytest.mark.parametrize("key", ["schedule.peak", "train.clip", "train.timeout_seconds", "search.max_ratio"])
+def test_infinite_numbers_are_refused(key: str) -> None:
+    assert f"{key}=inf is wrong" in refused(f"{key}=.inf")
+
+
+def test_a_seed_must_fit_into_64_bits() -> None:
+    assert "train.seed" in refused(f"train.seed={2**64}")
+
+
+def test_training_and_validation_text_must_be_named() -> None:
+    assert "data.train" in refused("data.grammar=null")
+    assert "data.validation" in refused("data.grammar=null", "data.train=[a]")
+    assert "set data.languages to en and de" in refused("data.languages=[en, fr]")
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "value"),
+    [
+        ("train.steps=2000", "train.steps", 2000),
+        ("train.clip=0.5", "train.clip", 0.5),
+        ("train.clip=1", "train.clip", 1.0),
+        ("schedule.peak=1e-3", "schedule.peak", 1e-3),
+        ("schedule.peak=1.5e-3", "schedule.peak", 1.5e-3),
+        ("optimizer.betas=[0.9, 0.999]", "optimizer.betas", (0.9, 0.999)),
+        ("data.train=[a, b]", "data.train", ["a", "b"]),
+        ("data.corpus=null", "data.corpus", None),
+        ("data.corpus=some where/x=1", "data.corpus", Path("some where/x=1")),
+        ("data.folder={a", "data.folder", Path("{a")),
+        ("batch.bucket=false", "batch.bucket", False),
+        ("data.grammar.seed=7", "data.grammar.seed", 7),
+        ("data.vocabulary.size=300", "data.vocabulary.size", 300),
+        ("train.patience=3", "train.patience", 3),
+        (" train.steps =5", "train.steps", 5),
+    ],
+)
+def test_an_override_is_read_as_yaml(override: str, key: str, value: object) -> None:
+    found: Any = config(override)
+    for part in key.split("."):
+        found = getattr(found, part)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_an_override_can_set_a_member_of_a_group_that_is_absent_or_null() -> None:
+    tree = {"data": {"grammar": None}, "batch": {"words": 1000}}
+    assert config("data.grammar.train=5", tree=tree).data.grammar is not None
+    assert config("model.width=64").model.width == 64
+
+
+def test_an_override_that_yaml_takes_for_an_impossible_date_is_text() -> None:
+    assert config("data.corpus=2016-13-45").data.corpus == Path("2016-13-45")
+
+
+def test_the_last_override_of_a_setting_wins() -> None:
+    assert config("train.steps=1", "train.steps=2").train.steps == 2
+
+
+@pytest.mark.parametrize("override", ["train.steps", "=5", ""])
+def test_an_override_without_key_or_value_is_refused_with_an_example(override: str) -> None:
+    with pytest.raises(LockstepError) as caught:
+        config(override)
+    assert repr(override) in caught.value.message
+    assert "train.steps=2000" in caught.value.remedy
+
+
+def test_a_member_of_a_value_cannot_be_set() -> None:
+    assert refused("batch.words.more=5") == "batch.words.more cannot be set: words is a value, not a group."
+
+
+def unreadable(path: Path) -> LockstepError:
+    with pytest.raises(LockstepError) as caught:
+        load(path, [])
+    assert caught.value.code == 2
+    assert str(path) in caught.value.message
+    return caught.value
+
+
+def test_broken_yaml_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("data:\n  train: [a\nbatch:\n  words: 3\n")
+    assert ", line 3: " in unreadable(path).message
+    path.write_text("data:\n\ttrain: a\n")
+    assert ", line 2: " in unreadable(path).message
+
+
+def test_a_missing_file_is_refused_with_its_neighbours(tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text("")
+    error = unreadable(tmp_path / "smal.yaml")
+    assert "does not exist" in error.message
+    assert "small.yaml" in error.remedy
+    assert unreadable(tmp_path / "nowhere" / "c.yaml").remedy == "Check the path."
+
+
+def test_a_folder_is_refused_as_a_config(tmp_path: Path) -> None:
+    assert "is a folder" in unreadable(tmp_path).message
+
+
+def test_a_path_through_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("")
+    unreadable(tmp_path / "c.yaml" / "d.yaml")
+
+
+def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_bytes("# gr\u00fcn".encode("latin-1"))
+    assert "not UTF-8" in unreadable(path).message
+
+
+@pytest.mark.parametrize("text", ["- a\n- b\n", "just words\n", "5\n"])
+def test_a_file_without_settings_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    assert "holds no settings" in unreadable(path).message
+
+
+def test_an_empty_file_can_be_completed_by_overrides(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("# nothing yet\n")
+    assert load(path, ["data.grammar.train=5", "batch.sentences=2"]).batch.sentences == 2
+
+
+def test_what_is_written_as_yaml_is_read_back_the_same() -> None:
+    full = config("data.corpus=a/b", "train.clip=0.1", "optimizer.betas=[0.8, 0.9]", "data.grammar.seed=3")
+    assert RunConfig.model_validate(yaml.safe_load(full.to_yaml())) == full
+
+
+def test_a_resumed_run_must_keep_fixed_settings_and_may_change_free_ones() -> None:
+    new = config("model.width=256", "batch.words=10", "train.seed=2", "train.steps=5", "search.beam=2", "data.corpus=x")
+    kept, free = differences(config(), new)
+    assert kept == {"batch.words": (1000, 10), "model.width": (512, 256), "train.seed": (1, 2)}
+    assert free == {"data.corpus": (None, "x"), "search.beam": (4, 2), "train.steps": (100_000, 5)}
+    assert differences(config(), config()) == ({}, {})
+
+
+def test_a_grammar_that_comes_or_goes_is_a_fixed_difference() -> None:
+    files = config("data.grammar=null", "data.train=[a]", "data.validation=[b]")
+    kept, _ = differences(files, config())
+    assert "data.grammar.train" in kept
+
+
+@pytest.mark.parametrize(
+    ("key", "fixed"),
+    [
+        ("batch.words", True),
+        ("batch.sentences", True),
+        ("batch.per", True),
+        ("batch.bucket", True),
+        ("batch.balance", False),
+        ("batch.micro_words", False),
+        ("data.grammar.train", True),
+        ("data.languages", True),
+        ("data.max_pieces", True),
+        ("data.vocabulary.coverage", True),
+        ("data.folder", False),
+        ("model.encoder_layers", True),
+        ("model.norm", True),
+        ("model.dropout", False),
+        ("train.seed", True),
+        ("train.steps", False),
+        ("schedule.peak", False),
+    ],
+)
+def test_what_the_state_depends_on_is_fixed(key: str, fixed: bool) -> None:
+    (setting,) = describe(key)
+    assert setting["fixed"] is fixed
+
+
+def test_a_setting_is_described_by_type_default_and_meaning() -> None:
+    assert describe("batch.words") == [
+        {
+            "key": "batch.words",
+            "type": "whole number | none",
+            "default": None,
+            "text": "Target words (pieces and end marks, no padding) in a step, all workers together.",
+            "fixed": True,
+        }
+    ]
+    assert describe("model.norm")[0]["type"] == "pre | post"
+    assert describe("data.folder")[0]["default"] == "."
+    assert describe("data.train")[0]["type"] == "list of text"
+
+
+def test_a_group_is_described_by_its_members() -> None:
+    keys = [setting["key"] for setting in describe("data.vocabulary")]
+    assert keys == [f"data.vocabulary.{name}" for name in ("size", "kind", "coverage", "sample")]
+    assert len(describe()) == len({setting["key"] for setting in describe()}) > 50
+
+
+def test_an_unknown_setting_cannot_be_described() -> None:
+    with pytest.raises(LockstepError, match=r"There is no setting batch\.wrds\. Did you mean batch\.words\?"):
+        describe("batch.wrds")
+
+
+def test_every_setting_says_what_it_means() -> None:
+    assert [name for name, info in fields() if not (info.description or "").strip()] == []
+
+
+def leaves(schema: dict[str, Any], node: dict[str, Any], name: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """The properties of a JSON schema that are no groups, with their dotted names."""
+    for key, value in node["properties"].items():
+        groups = [part["$ref"] for part in (value, *value.get("anyOf", ())) if "$ref" in part]
+        for group in groups:
+            yield from leaves(schema, schema["$defs"][group.rsplit("/", 1)[-1]], f"{name}{key}.")
+        if not groups:
+            yield name + key, value
+
+
+def test_the_json_schema_describes_every_setting() -> None:
+    schema = RunConfig.model_json_schema()
+    found = dict(leaves(schema, schema))
+    assert sorted(found) == sorted(setting["key"] for setting in describe())
+    assert [name for name, value in found.items() if not value.get("description")] == []

@@ -1,0 +1,130 @@
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from lockstep import faults
+from lockstep.faults import Fault, parse
+
+
+@pytest.fixture
+def inject(monkeypatch: pytest.MonkeyPatch) -> "Inject":
+    return Inject(monkeypatch)
+
+
+class Inject:
+    """Sets faults in this process as LOCKSTEP_FAULT would have at its start."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.monkeypatch = monkeypatch
+        monkeypatch.setattr(faults, "_now", 0)
+
+    def __call__(self, text: str, rank: int | None = None) -> None:
+        self.monkeypatch.setattr(faults, "_faults", parse(text))
+        if rank is None:
+            self.monkeypatch.delenv("RANK", raising=False)
+        else:
+            self.monkeypatch.setenv("RANK", str(rank))
+
+
+def test_a_fault_has_action_phase_rank_and_step() -> None:
+    assert parse("kill:rank=1:phase=merge:step=7") == [Fault("kill", "merge", 1, 7)]
+    assert parse("nan:phase=gradient") == [Fault("nan", "gradient", None, None)]
+    assert parse("stop:phase=save:step=0") == [Fault("stop", "save", None, 0)]
+
+
+def test_several_faults_are_joined_by_commas() -> None:
+    assert parse("term:phase=input,error:phase=save:rank=0,") == [Fault("term", "input"), Fault("error", "save", 0)]
+    assert parse("") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "explode:phase=merge",
+        "kill",
+        "kill:phase=lunch",
+        "kill:merge",
+        "kill:phase=merge:step=x",
+        "kill:phase=merge:stpe=7",
+        "kill:phase",
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_name(text: str) -> None:
+    with pytest.raises(ValueError, match="LOCKSTEP_FAULT"):
+        parse(text)
+
+
+def test_a_point_without_faults_does_nothing(inject: Inject) -> None:
+    inject("")
+    assert [faults.at(phase) for phase in faults.PHASES] == [None] * len(faults.PHASES)
+
+
+def test_only_the_named_phase_is_hit(inject: Inject) -> None:
+    inject("nan:phase=gradient")
+    assert [phase for phase in faults.PHASES if faults.at(phase)] == ["gradient"]
+    assert faults.at("gradient") == "nan"
+
+
+def test_only_the_named_step_is_hit(inject: Inject) -> None:
+    inject("nan:phase=gradient:step=3")
+    hit = []
+    for step in range(6):
+        faults.step(step)
+        hit += [step] if faults.at("gradient") else []
+    assert hit == [3]
+
+
+@pytest.mark.parametrize(("rank", "hit"), [(0, None), (1, "nan"), (2, None), (None, None)])
+def test_only_the_named_rank_is_hit(inject: Inject, rank: int | None, hit: str | None) -> None:
+    inject("nan:phase=gradient:rank=1", rank)
+    assert faults.at("gradient") == hit
+
+
+def test_without_step_and_rank_every_one_is_hit(inject: Inject) -> None:
+    for rank in (None, 0, 5):
+        inject("nan:phase=gradient", rank)
+        faults.step(11)
+        assert faults.at("gradient") == "nan"
+
+
+def test_an_error_is_raised_at_its_point(inject: Inject) -> None:
+    inject("error:phase=save")
+    faults.step(4)
+    with pytest.raises(RuntimeError, match="fault injected at save, step 4"):
+        faults.at("save")
+
+
+PROGRAM = "from lockstep import faults\nfaults.step(7)\nfaults.at('input')\nfaults.at('merge')\nprint('survived')"
+
+
+def run(fault: str | None, rank: int) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "LOCKSTEP_FAULT"}
+    environment |= {"RANK": str(rank)} | ({"LOCKSTEP_FAULT": fault} if fault is not None else {})
+    return subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("action", ["kill", "term"])
+def test_the_environment_makes_the_named_worker_die(action: str) -> None:
+    fault = f"{action}:rank=1:phase=merge:step=7"
+    assert run(fault, rank=1).returncode == -getattr(signal, f"SIG{action.upper()}")
+    assert run(fault, rank=0).stdout == "survived\n"
+
+
+def test_a_stopped_worker_can_go_on() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        env=os.environ | {"LOCKSTEP_FAULT": "stop:phase=merge"},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as worker:
+        _, status = os.waitpid(worker.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        worker.send_signal(signal.SIGCONT)
+        assert worker.communicate()[0] == "survived\n"
+
+
+def test_nothing_happens_when_the_environment_says_nothing() -> None:
+    assert run(None, rank=1).stdout == "survived\n"

@@ -1,0 +1,191 @@
+"""Beam search with a hand-written model: a table of log-probabilities that depends on the source sentence's first id, the
+word before the last (kept in the cache, so that a wrong reordering shows) and the last word."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from lockstep.models.packed import Layout
+from lockstep.translate.search import Cache, search
+from lockstep.translate.settings import SearchSettings
+
+BOS, EOS = 0, 1
+SHORT = 0.01  # max_ratio with which short sources get a limit of ten words
+PENALTIES = pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0, 2.0])
+
+
+class WordsSoFar:
+    """The decoding state: the source of every sentence and the previous word of every hypothesis."""
+
+    def __init__(self, sources: Tensor, beam: int) -> None:
+        self.sources = sources  # [rows]
+        self.previous = torch.full((len(sources) * beam,), BOS)  # [rows * beam]
+
+    def select(self, hypotheses: Tensor, sentences: Tensor | None) -> None:
+        self.previous = self.previous[hypotheses]
+        if sentences is not None:
+            self.sources = self.sources[sentences]
+
+
+class Table:
+    """Log-probabilities by source, word before last, last word and next word. The begin mark is never written."""
+
+    def __init__(self, log_probabilities: Tensor) -> None:
+        self.log_probabilities = log_probabilities  # [sources, vocabulary, vocabulary, vocabulary]
+        self.rows: list[int] = []  # sentences in the batch at each step
+
+    @classmethod
+    def random(cls, seed: int, sources: int = 8, words: int = 2, end: float = 0.0) -> "Table":
+        """`words` ordinary words; `end` is added to the score of the end mark."""
+        size = words + 2
+        scores = torch.randn(sources, size, size, size, generator=torch.Generator().manual_seed(seed)) * 1.5
+        scores[..., EOS] += end
+        scores[..., BOS] = -torch.inf
+        return cls(scores.log_softmax(-1))
+
+    def encode(self, ids: Tensor, layout: Layout) -> Tensor:
+        firsts = (layout.positions == 0).nonzero().squeeze(1)
+        return ids[firsts]
+
+    def start(self, memory: Tensor, layout: Layout, beam: int) -> list[Cache]:
+        return [WordsSoFar(memory, beam)]
+
+    def step(self, ids: Tensor, position: int, caches: list[Cache]) -> Tensor:
+        (cache,) = caches
+        assert isinstance(cache, WordsSoFar)
+        rows, beam = ids.shape
+        self.rows.append(rows)
+        before = cache.previous.view(rows, beam)
+        cache.previous = ids.flatten()
+        return self.log_probabilities[cache.sources[:, None], before, ids]
+
+    def score(self, source: int, words: tuple[int, ...]) -> float:
+        """The log-probability of these words (the last may be the end mark)."""
+        padded = (BOS, BOS, *words)
+        table = self.log_probabilities.numpy()[source]
+        return sum(float(table[padded[i : i + 3]]) for i in range(len(words)))
+
+
+def run(
+    table: Table, sources: list[int], beam: int, length_penalty: float = 0.6, max_ratio: float = SHORT
+) -> list[list[int]]:
+    """Every source is a sentence of one word."""
+    settings = SearchSettings(beam=beam, length_penalty=length_penalty, max_ratio=max_ratio)
+    return search(table, torch.tensor(sources), np.ones(len(sources), dtype=np.int64), settings, BOS, EOS)
+
+
+def penalised(score: float, length: int, length_penalty: float) -> float:
+    return score / ((5 + length) / 6) ** length_penalty
+
+
+def exhaustive(table: Table, source: int, limit: int, length_penalty: float) -> list[int]:
+    """The best of all translations whose words and end mark fit into `limit`."""
+    ordinary = range(2, table.log_probabilities.shape[-1])
+    candidates = [(*words, EOS) for length in range(limit) for words in itertools.product(ordinary, repeat=length)]
+    best = max(candidates, key=lambda words: penalised(table.score(source, words), len(words), length_penalty))
+    return list(best[:-1])
+
+
+def patient_beam(table: Table, source: int, beam: int, limit: int, length_penalty: float) -> list[int]:
+    """Beam search on plain lists that always goes on to the limit."""
+    following = range(EOS, table.log_probabilities.shape[-1])
+    alive: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    ended: list[tuple[float, tuple[int, ...]]] = []
+    for length in range(1, limit + 1):
+        longer = sorted(((table.score(source, (*w, n)), (*w, n)) for _, w in alive for n in following), reverse=True)
+        ended += [(penalised(s, length, length_penalty), w[:-1]) for s, w in longer[:beam] if w[-1] == EOS]
+        alive = [(s, w) for s, w in longer if w[-1] != EOS][:beam]
+    return list(max(ended)[1] if ended else alive[0][1])
+
+
+@PENALTIES
+@pytest.mark.parametrize("end", [0.0, -2.0])
+def test_a_beam_of_all_hypotheses_finds_the_best_of_all_translations(length_penalty: float, end: float) -> None:
+    table = Table.random(seed=1, sources=4, end=end)
+    found = run(table, [0, 1, 2, 3], beam=1024, length_penalty=length_penalty)
+    assert found == [exhaustive(table, source, 10, length_penalty) for source in range(4)]
+
+
+def test_a_higher_length_penalty_gives_longer_translations() -> None:
+    table = Table.random(seed=2, sources=30)
+    words = [sum(map(len, run(table, list(range(30)), 16, penalty))) for penalty in (0.0, 1.0, 2.0)]
+    assert words[0] < words[1] < words[2]
+
+
+@PENALTIES
+@pytest.mark.parametrize("beam", [2, 3, 5])
+def test_leaving_early_gives_the_same_as_going_on_to_the_limit(beam: int, length_penalty: float) -> None:
+    table = Table.random(seed=3, sources=20, words=4, end=0.5)
+    found = run(table, list(range(20)), beam, length_penalty)
+    assert found == [patient_beam(table, source, beam, 10, length_penalty) for source in range(20)]
+
+
+@PENALTIES
+@pytest.mark.parametrize("end", [0.5, -1.5])
+def test_a_beam_of_one_takes_the_likeliest_word_at_every_step(length_penalty: float, end: float) -> None:
+    table = Table.random(seed=4, sources=20, words=4, end=end)
+
+    def greedy(source: int) -> list[int]:
+        words = [BOS, BOS]
+        while len(words) < 12:
+            best = int(table.log_probabilities[source, words[-2], words[-1]].argmax())
+            if best == EOS:
+                break
+            words.append(best)
+        return words[2:]
+
+    expected = [greedy(source) for source in range(20)]
+    assert len(set(map(len, expected))) > 3
+    assert run(table, list(range(20)), beam=1, length_penalty=length_penalty) == expected
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_a_sentence_is_translated_the_same_in_any_batch(beam: int) -> None:
+    table = Table.random(seed=5, sources=12, words=4)
+    together = run(table, list(range(12)), beam)
+    assert together == [run(table, [source], beam)[0] for source in range(12)]
+    assert together[::-1] == run(table, list(range(11, -1, -1)), beam)
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_a_translation_without_end_stops_at_its_own_limit(beam: int) -> None:
+    endless = Table.random(seed=6, sources=8, words=3, end=-math.inf)
+    lengths = np.array([1, 6, 3])
+    ids = torch.arange(8).repeat(2)[:10]
+    found = search(endless, ids, lengths, SearchSettings(beam=beam, max_ratio=1.5), BOS, EOS)
+    assert [len(words) for words in found] == [11, 19, 14]
+    assert all(word > EOS for words in found for word in words)
+
+
+def test_the_best_unfinished_translation_is_taken_when_none_ended() -> None:
+    endless = Table.random(seed=6, sources=1, words=2, end=-math.inf)
+    best = max(itertools.product((2, 3), repeat=10), key=lambda words: endless.score(0, words))
+    assert run(endless, [0], beam=1024) == [list(best)]
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_finished_sentences_leave_the_batch(beam: int) -> None:
+    table = Table.random(seed=7, sources=3, words=3)
+    table.log_probabilities[0] = torch.tensor([-math.inf, -0.001, -7.0, -8.0, -9.0])  # ends at once
+    table.log_probabilities[1] = torch.tensor([-math.inf, -9.0, -0.01, -5.0, -6.0])  # goes on to the limit
+    run(table, [0, 1, 0], beam=beam, length_penalty=0.0)
+    assert table.rows[0] == 3
+    assert table.rows == sorted(table.rows, reverse=True)
+    assert table.rows[beam:] == [1] * (10 - beam)  # both others are gone once `beam` translations of them ended
+
+
+def test_no_step_is_computed_after_the_last_sentence_ended() -> None:
+    table = Table.random(seed=7, sources=1, words=3)
+    table.log_probabilities[0] = torch.tensor([-math.inf, -0.001, -7.0, -8.0, -9.0])
+    assert run(table, [0, 0], beam=1) == [[], []]
+    assert table.rows == [2]
+
+
+def test_a_model_that_can_only_end_gives_empty_translations() -> None:
+    table = Table.random(seed=8, sources=2)
+    table.log_probabilities[:] = torch.tensor([-math.inf, 0.0, -math.inf, -math.inf])
+    assert run(table, [0, 1], beam=3) == [[], []]
