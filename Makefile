@@ -10,7 +10,8 @@ demo: $(STAMP)
 	$(BIN)/lockstep demo
 
 test: lint
-	$(BIN)/pytest
+	scripts/test-packages
+	$(BIN)/pytest -n 2
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -58,11 +58,17 @@ def read_yaml(path: Path) -> dict[str, Any]:
         near = sorted(str(p) for p in path.parent.glob("*.yaml")) if path.parent.is_dir() else []
         hint = f"There are: {', '.join(near[:8])}." if near else "Check the path."
         raise LockstepError(f"Config file {path} does not exist.", hint, code=2) from None
+    except NotADirectoryError:
+        raise LockstepError(
+            f"Config file {path} does not exist: {path.parent} is a file.", "Check the path.", 2
+        ) from None
+    except PermissionError:
+        raise LockstepError(f"Config file {path} may not be read.", "Check its rights.", code=2) from None
     except IsADirectoryError:
         raise LockstepError(f"{path} is a folder, not a config file.", "Name a .yaml file.", code=2) from None
     except UnicodeDecodeError as error:
         raise LockstepError(f"Config file {path} is not UTF-8 text ({error.reason}).", "Save it as UTF-8.", 2) from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # a ValueError is a date that does not exist
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "it is not valid YAML"
@@ -90,7 +96,7 @@ def apply_override(tree: dict[str, Any], override: str) -> None:
             raise LockstepError(f"{key} cannot be set: {parent} is a value, not a group.", code=2)
     try:
         node[last] = yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError):
         node[last] = text
 
 

@@ -37,12 +37,12 @@ def parse(text: str) -> list[Fault]:
     faults = []
     for part in filter(None, text.split(",")):
         action, *pairs = part.split(":")
-        values = dict(pair.split("=", 1) for pair in pairs)
-        if action not in (*_SIGNALS, "nan", "error") or values.get("phase") not in PHASES:
+        values = {key: value for key, _, value in (pair.partition("=") for pair in pairs)}
+        numbers = {key: int(value) for key, value in values.items() if key in ("rank", "step") and value.isdigit()}
+        understood = action in (*_SIGNALS, "nan", "error") and values.get("phase") in PHASES
+        if not understood or len(numbers) + 1 != len(pairs):
             raise ValueError(f"LOCKSTEP_FAULT: cannot read {part!r}")
-        rank, step = values.get("rank"), values.get("step")
-        fault = Fault(action, values["phase"], None if rank is None else int(rank), None if step is None else int(step))
-        faults.append(fault)
+        faults.append(Fault(action, values["phase"], numbers.get("rank"), numbers.get("step")))
     return faults
 
 

@@ -6,7 +6,9 @@ from pydantic import BaseModel, ConfigDict
 class Settings(BaseModel):
     """A typed group of settings: unknown keys are errors, the text under a field is its explanation."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True, allow_inf_nan=False
+    )
 
 
 class Fixed:

@@ -1,8 +1,9 @@
 """Promises 3, 4 and 5: kill a run anywhere, start it again, and nothing is lost or different."""
 
-import os
+import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -196,9 +197,17 @@ def test_the_fp16_loss_scale_is_saved_and_found_again(tiny: Tiny, tmp_path: Path
     assert manifest(tmp_path, 6)["progress"]["scalars"]["loss_scale.value"] <= scale
 
 
-def test_torchrun_runs_the_same_program(uninterrupted: dict[int, Path], tiny: Tiny, tmp_path: Path) -> None:
-    launch = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "lockstep", "train"]
-    words = [command()[0], *launch, str(tiny.config), *SETTINGS, "--run", str(tmp_path)]
-    result = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False, env=dict(os.environ))
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "lockstep"]
+MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", *command()]
+
+
+@pytest.mark.parametrize("engine", [TORCHRUN, MPIRUN], ids=["torchrun", "mpirun"])
+def test_an_existing_engine_runs_the_same_program(
+    uninterrupted: dict[int, Path], tiny: Tiny, tmp_path: Path, engine: list[str]
+) -> None:
+    if shutil.which(engine[0]) is None:
+        pytest.skip(f"{engine[0]} is not installed")
+    words = [*engine, "train", str(tiny.config), *SETTINGS, "--run", str(tmp_path)]
+    result = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
     assert result.returncode == 0, result.stderr
     assert weights(tmp_path, STEPS) == weights(uninterrupted[2], STEPS)

@@ -152,6 +152,12 @@ def test_balanced_shares_differ_by_no_more_than_the_longest_pair(pairs: list[tup
     assert max(work) - min(work) <= max(map(sum, pairs))
 
 
+def test_balanced_shares_are_dealt_longest_first_back_and_forth() -> None:
+    eight = order([(n, 2 * n) for n in (1, 2, 3, 4, 5, 6, 7, 8)], sentences=8)
+    assert plain([eight.share(whole(eight), worker, 2) for worker in range(2)]) == [[7, 4, 3, 0], [6, 5, 2, 1]]
+    assert plain([eight.share(whole(eight), worker, 3) for worker in range(3)]) == [[7, 2, 1], [6, 3, 0], [5, 4]]
+
+
 def test_without_balance_shares_are_neighbours_of_equal_count() -> None:
     everything = order([(9, 9), (9, 9), (1, 1), (1, 1), (5, 5)], sentences=5, balance=False)
     batch = GlobalBatch(np.array([0, 1, 2, 3, 4]), 25, Position())

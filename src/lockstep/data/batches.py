@@ -56,7 +56,7 @@ class Order:
 
     def epoch(self, number: int) -> list[np.ndarray]:
         """The batches of one pass: every sentence once."""
-        draw = np.random.Generator(np.random.Philox(key=[self.seed & (2**64 - 1), number]))
+        draw = np.random.Generator(np.random.Philox(key=np.array([self.seed % 2**64, number], dtype=np.uint64)))
         order = draw.permutation(len(self.target_lengths))
         if self.settings.bucket:  # stable sort: sentences of equal lengths stay shuffled
             order = order[np.lexsort((self.source_lengths[order], self.target_lengths[order]))]

@@ -13,7 +13,9 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,13 +86,25 @@ def listed(folder: Path) -> list[Saved]:
     """The checkpoints of a run, oldest first; their manifests are read, their digests are not checked."""
     found = []
     for path in sorted(folder.glob("step-*")):
-        try:
-            manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
-            if manifest["format"] == FORMAT:
-                found.append(Saved(path, manifest))
-        except (OSError, ValueError, KeyError):
-            continue
+        manifest = read_manifest(path / "manifest.json")
+        if manifest is not None:
+            found.append(Saved(path, manifest))
     return found
+
+
+def read_manifest(path: Path) -> dict[str, Any] | None:
+    """A manifest that is there, is of this format and is as it was written; else None."""
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        whole = manifest["format"] == FORMAT and manifest["sha256"] == _own_digest(manifest)
+        return dict(manifest) if whole else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _own_digest(manifest: dict[str, Any]) -> str:
+    facts = json.dumps([manifest["format"], manifest["progress"], manifest["files"]], sort_keys=True)
+    return hashlib.sha256(facts.encode()).hexdigest()
 
 
 def newest_whole(folder: Path) -> tuple[Saved | None, list[str]]:
@@ -142,6 +156,14 @@ def sweep(folder: Path) -> None:
         shutil.rmtree(path)
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """torch warns a single process that it saves as a single process."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        yield
+
+
 def _write_state(folder: Path, state: State, team: Team) -> None:
     from torch.distributed.checkpoint import HuggingFaceStorageWriter
     from torch.distributed.checkpoint import save as dcp_save
@@ -149,7 +171,8 @@ def _write_state(folder: Path, state: State, team: Team) -> None:
 
     try:
         writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
-        dcp_save(state.tensors, storage_writer=writer, process_group=team.facts, no_dist=team.size == 1)
+        with _quiet():
+            dcp_save(state.tensors, storage_writer=writer, process_group=team.facts, no_dist=team.size == 1)
     except (CheckpointException, OSError, RuntimeError) as error:
         raise unwritten(folder.parent, error) from None
 
@@ -175,10 +198,11 @@ def _finish(
             _sync(path)
             files[str(path.relative_to(aside))] = {"bytes": path.stat().st_size, "sha256": digest(path)}
         facts = asdict(progress) | {"scalars": scalars}
-        manifest = aside / "manifest.json"
-        manifest.write_text(json.dumps({"format": FORMAT, "progress": facts, "files": files}, indent=1))
-        for path in (manifest, aside / "state", aside / "model", aside):
-            _sync(path)
+        manifest = {"format": FORMAT, "progress": facts, "files": files}
+        written = aside / "manifest.json"
+        written.write_text(json.dumps(manifest | {"sha256": _own_digest(manifest)}, indent=1), encoding="utf-8")
+        for part in (written, aside / "state", aside / "model", aside):
+            _sync(part)
         faults.at("rename")
         if final.exists():  # a damaged one of the same step
             final.rename(final.with_name(f".{final.name}.deleted"))
@@ -209,7 +233,8 @@ def _forget(folder: Path, keep: set[Path]) -> None:
 def keep_best_and_last(last: int, best: int, higher_is_better: bool) -> Callable[[list[Saved]], set[Path]]:
     def keep(all_saved: list[Saved]) -> set[Path]:
         scored = [saved for saved in all_saved if saved.score is not None]
-        scored.sort(key=lambda saved: (saved.score or 0.0, -saved.step), reverse=higher_is_better)
+        sign = -1.0 if higher_is_better else 1.0
+        scored.sort(key=lambda saved: (sign * (saved.score or 0.0), saved.step))
         return {saved.path for saved in [*all_saved[-last:], *scored[:best]]}
 
     return keep
@@ -220,6 +245,6 @@ def load(saved: Saved, tensors: dict[str, Tensor], team: Team) -> None:
     from torch.distributed.checkpoint import HuggingFaceStorageReader
     from torch.distributed.checkpoint import load as dcp_load
 
-    with torch.no_grad():
+    with torch.no_grad(), _quiet():
         reader = HuggingFaceStorageReader(str(saved.path / "state"))
         dcp_load(tensors, storage_reader=reader, process_group=team.facts, no_dist=team.size == 1)

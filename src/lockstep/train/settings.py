@@ -24,7 +24,7 @@ class TrainSettings(Settings):
     """Stop after this many evaluations without a better score."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """Number format of matrix products; weights stay fp32. `auto`: bf16 where the hardware has it, else fp32."""
-    seed: Annotated[int, FIXED] = 1
+    seed: Annotated[int, Field(ge=0, lt=2**63), FIXED] = 1
     """Decides the first weights, the order of the data and the dropout."""
     label_smoothing: float = Field(0.1, ge=0.0, lt=1.0)
     """Share of the probability that the loss spreads over all words instead of the right one."""
@@ -42,10 +42,13 @@ class TrainSettings(Settings):
     """How long a worker waits for another before it gives up."""
 
 
+Share = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
 class OptimizerSettings(Settings):
     """AdamW; with weight_decay 0 it is Adam."""
 
-    betas: tuple[float, float] = (0.9, 0.98)
+    betas: tuple[Share, Share] = (0.9, 0.98)
     """How slowly the averages of gradient and squared gradient forget."""
     epsilon: float = Field(1e-9, gt=0)
     """Keeps the division by the root of the squared gradient finite."""

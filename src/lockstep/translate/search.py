@@ -73,7 +73,9 @@ def search(
 
         # The best an alive hypothesis can still reach is its score at the longest allowed length.
         bound = alive[:, 0] / ((5.0 + limits) / 6.0) ** settings.length_penalty
-        done = (ended[:, -1] > bound) | (position + 1 >= limits)
+        done = (ended[:, 0] > bound) | (position + 1 >= limits)
+        if beam == 1:  # greedy: the first end mark is the end
+            done |= ended[:, 0] > -torch.inf
         hypotheses = (torch.arange(len(sentence), device=device)[:, None] * beam + origin).flatten()
         left: Tensor | None = None
         if bool(done.any()):

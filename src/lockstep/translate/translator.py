@@ -1,5 +1,6 @@
 """A trained model that turns text into text."""
 
+import contextlib
 import itertools
 import json
 from collections.abc import Iterable, Iterator
@@ -26,15 +27,16 @@ def find_model(path: Path, checkpoint: str = "best") -> Path:
         return path / "model"
     scored = []
     for manifest in sorted((path / "checkpoints").glob("step-*/manifest.json")):
-        progress = json.loads(manifest.read_text(encoding="utf-8"))["progress"]
-        scored.append((progress["step"], progress["score"], progress["best_step"], manifest.parent))
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # a damaged one is not offered
+            progress = json.loads(manifest.read_text(encoding="utf-8"))["progress"]
+            scored.append((progress["step"], progress["best_step"], manifest.parent))
     if not scored:
         raise LockstepError(
             f"There is no trained model in {path}.", "Name a run folder with a checkpoint, or train one first.", code=2
         )
     last = scored[-1]
-    best = next((entry for entry in scored if entry[0] == last[2]), last)
-    return (best if checkpoint == "best" else last)[3] / "model"
+    best = next((entry for entry in scored if entry[0] == last[1]), last)
+    return (best if checkpoint == "best" else last)[2] / "model"
 
 
 class Translator:

@@ -14,9 +14,8 @@ class Board:
 
         self._event, self._summary = Event, Summary
         self._writer = EventFileWriter(str(folder), flush_secs=5)
-        if start:
-            session = SessionLog(status=SessionLog.START)
-            self._writer.add_event(Event(wall_time=time.time(), step=start + 1, session_log=session))
+        session = SessionLog(status=SessionLog.START)
+        self._writer.add_event(Event(wall_time=time.time(), step=start + 1, session_log=session))
 
     def scalars(self, step: int, values: dict[str, float]) -> None:
         summary = self._summary(value=[self._summary.Value(tag=tag, simple_value=v) for tag, v in values.items()])
