@@ -1,12 +1,11 @@
 """The run directory: where everything about one training lies."""
 
 import fcntl
-import json
 import os
 import socket
 import time
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from lockstep.errors import LockstepError
 
@@ -49,7 +48,7 @@ class RunDirectory:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
-            except OSError:
+            except BlockingIOError:
                 if time.monotonic() > deadline:
                     file.seek(0)
                     raise LockstepError(
@@ -57,32 +56,24 @@ class RunDirectory:
                         "Wait for it, stop it, or choose another --run folder.",
                     ) from None
                 time.sleep(0.05)
+            except OSError as error:
+                raise LockstepError(
+                    f"The run folder {self.path} cannot be locked: {error.strerror}.",
+                    "Put it on a file system that knows file locks.",
+                ) from None
         file.seek(0)
         file.truncate()
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         file.flush()
         return file
 
-
-def write_whole(path: Path, text: str) -> None:
-    """Replaces a small file in one move, so that it is never seen half-written."""
-    aside = path.with_name(f".{path.name}.partial")
-    with aside.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
-
-
-def write_json(path: Path, value: Any) -> None:
-    write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-
-
-def read_json(path: Path) -> Any:
-    """A JSON file of the run, or None when it is not there."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except ValueError:
-        raise LockstepError(f"{path} is damaged: it is not JSON.", "Restore it, or start a new run.") from None
+    def busy(self) -> bool:
+        """Is somebody training this run right now, as far as this machine can tell?"""
+        try:
+            with (self.path / ".lock").open() as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return False
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False

@@ -84,14 +84,20 @@ def join(device: str = "auto", timeout_seconds: float = 600.0) -> Team:
     if place.type == "cuda":
         torch.cuda.set_device(place)
     backend = "cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo"
-    address = f"{os.environ.get('MASTER_ADDR', 'localhost')}:{os.environ.get('MASTER_PORT', '29500')}"
+    if "MASTER_ADDR" not in os.environ or "MASTER_PORT" not in os.environ:
+        raise LockstepError(
+            f"This is worker {rank} of {size}, but MASTER_ADDR and MASTER_PORT do not say where they meet.",
+            "Set both to the first worker's address and a free port there, or start through torchrun.",
+            code=2,
+        )
+    address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     try:
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds))
         facts = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_seconds))
     except dist.DistNetworkError as error:
         if "EADDRINUSE" in str(error) or "already in use" in str(error):
             raise LockstepError(
-                f"Port {address} is already in use.", "Set MASTER_PORT (or --port) to a free one.", code=2
+                f"Port {address} is already in use.", "Set MASTER_PORT to a free one.", code=2
             ) from None
         raise LockstepError(
             f"Worker {rank} could not reach the first worker at {address}.",

@@ -38,7 +38,7 @@ def spoiled(tiny: Tiny, text: Path) -> list[object]:
 
 def test_missing_text_file(tiny: Tiny, text: Path) -> None:
     (text / "train.de").unlink()
-    refused(*spoiled(tiny, text), code=1, says=["train.de"])
+    refused(*spoiled(tiny, text), code=2, says=["train.de"])
 
 
 def test_empty_text_file(tiny: Tiny, text: Path) -> None:
@@ -56,7 +56,7 @@ def test_invalid_utf8(tiny: Tiny, text: Path) -> None:
     content = (text / "train.en").read_bytes().split(b"\n")
     content[6] = b"b\xe9"
     (text / "train.en").write_bytes(b"\n".join(content))
-    refused(*spoiled(tiny, text), code=1, says=["train.en", "line 7", "UTF-8"])
+    refused(*spoiled(tiny, text), code=1, says=["train.en", "Line 7", "UTF-8"])
 
 
 def test_nothing_half_made_is_left_after_bad_text(tiny: Tiny, text: Path) -> None:
@@ -67,7 +67,7 @@ def test_nothing_half_made_is_left_after_bad_text(tiny: Tiny, text: Path) -> Non
 
 
 def test_vocabulary_larger_than_the_corpus_allows(tiny: Tiny, text: Path) -> None:
-    refused(*spoiled(tiny, text), "data.vocabulary.size=5000", code=1, says=["5000", "data.vocabulary.size"])
+    refused(*spoiled(tiny, text), "data.vocabulary.size=5000", code=2, says=["5000", "data.vocabulary.size"])
 
 
 def test_unknown_setting_names_the_nearest(tiny: Tiny, tmp_path: Path) -> None:
@@ -100,6 +100,11 @@ def test_a_run_of_another_config_is_refused_with_the_difference(tiny: Tiny, sett
     before = weights(run, 2)
     refused("train", tiny.config, "train.steps=4", setting, "--run", run, code=2, says=[shown])
     assert weights(run, 2) == before
+
+
+def test_a_run_without_a_checkpoint_takes_corrected_settings(tiny: Tiny, tmp_path: Path) -> None:
+    refused("train", tiny.config, "batch.words=3", "--run", tmp_path, code=2, says=["batch.words", "longest"])
+    lockstep("train", tiny.config, "train.steps=1", "--run", tmp_path)
 
 
 def test_a_run_on_another_corpus_is_refused(tiny: Tiny, text: Path, tmp_path: Path) -> None:
@@ -192,6 +197,16 @@ def test_a_read_only_disk(tiny: Tiny, small_disk: Path) -> None:
 def test_single_with_two_workers(tiny: Tiny, tmp_path: Path) -> None:
     words = ("train", tiny.config, "strategy.name=single", "--workers", 2, "--run", tmp_path)
     refused(*words, code=2, says=["single", "2"])
+
+
+def test_a_rank_without_a_meeting_place(tiny: Tiny, tmp_path: Path) -> None:
+    place = {"RANK": "0", "WORLD_SIZE": "2"}
+    refused("train", tiny.config, "--run", tmp_path, code=2, says=["MASTER_ADDR"], **place)
+
+
+def test_a_port_that_does_not_exist(tiny: Tiny, tmp_path: Path) -> None:
+    result = lockstep("train", tiny.config, "--port", 70000, "--run", tmp_path, code=2)
+    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize("name", ["evaluate", "translate"])

@@ -1,9 +1,11 @@
 """The commands as a person uses them, on real runs."""
 
 import json
+import random
 from pathlib import Path
 
 import pytest
+import yaml
 
 from conftest import Tiny, lockstep, steps
 
@@ -92,6 +94,62 @@ def test_the_summary_leaves_out_the_warmup(trained: Path, tiny: Tiny) -> None:
     assert summary["measured_steps"] == 7
     expected = sum(line["global_target_words"] for line in measured) / sum(line["seconds"] for line in measured)
     assert summary["words_per_second"] == pytest.approx(expected)
+
+
+def test_the_demo_trains_and_shows_ten_translations(tmp_path: Path) -> None:
+    small = (
+        "data.grammar.train=1500",
+        "data.grammar.validation=10",
+        "data.grammar.test=12",
+        "data.vocabulary.size=900",
+    )
+    settings = ("train.steps=6", "train.evaluate_every=6", "batch.words=600", f"data.corpus={tmp_path / 'corpus'}")
+    words = ("demo", *small, *settings, "--run", tmp_path / "run")
+    result = json.loads(lockstep(*words, "--json").stdout)
+    assert result["summary"]["workers"] == 2
+    assert len(result["test"]["examples"]) == 10
+    shown = lockstep(*words).stdout
+    assert "Held-out test: sacreBLEU" in shown
+    assert result["test"]["examples"][0][0].split()[0] in shown
+
+
+def test_the_precision_chosen_at_the_first_start_is_kept(tiny: Tiny, tmp_path: Path) -> None:
+    train = ("train", tiny.config, "train.precision=auto", "--run", tmp_path)
+    lockstep(*train, "train.steps=2")
+    choices = json.loads((tmp_path / "choices.json").read_text())
+    chosen = choices["precision"]
+    assert chosen in ("fp32", "bf16")
+    other = "bf16" if chosen == "fp32" else "fp32"
+    (tmp_path / "choices.json").write_text(json.dumps(choices | {"precision": other}))
+    result = lockstep(*train, "train.steps=3")
+    assert f", {other}," in result.stderr
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_model_learns_word_order_and_a_dictionary(tmp_path: Path, workers: int) -> None:
+    draw = random.Random(5)
+    english = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+    german = dict(
+        zip(english, ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn"], strict=True)
+    )
+    for name, count in {"train": 3000, "valid": 40}.items():
+        lines = [[draw.choice(english) for _ in range(draw.randint(2, 6))] for _ in range(count)]
+        (tmp_path / f"{name}.en").write_text("".join(" ".join(line) + "\n" for line in lines))
+        target = [[german[word] for word in [*line[1:], line[0]]] for line in lines]  # the first word goes to the end
+        (tmp_path / f"{name}.de").write_text("".join(" ".join(line) + "\n" for line in target))
+    data = {"folder": str(tmp_path), "train": ["train"], "validation": ["valid"], "corpus": str(tmp_path / "corpus")}
+    config = {
+        "data": data | {"vocabulary": {"size": 310}},
+        "batch": {"words": 600},
+        "model": {"encoder_layers": 1, "decoder_layers": 1, "width": 64, "feed_forward": 128, "heads": 4, "dropout": 0},
+        "train": {"steps": 250, "evaluate_every": 250, "precision": "fp32", "label_smoothing": 0.0},
+        "schedule": {"name": "cosine", "peak": 0.005, "warmup": 30},
+    }
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
+    words = ("train", tmp_path / "c.yaml", "--workers", workers, "--run", tmp_path / "run", "--json")
+    summary = json.loads(lockstep(*words).stdout)
+    assert summary["loss"] < 0.1
+    assert summary["best_score"] > 90
 
 
 def test_patience_stops_the_run(tiny: Tiny, tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ from lockstep.data.settings import BatchSettings, DataSettings, VocabularySettin
 from lockstep.errors import LockstepError
 from lockstep.models.settings import TransformerSettings
 from lockstep.parallel.strategy import State
+from lockstep.saved import Progress, Saved, listed, newest_whole, read_saved
 from lockstep.tasks.translation import Translation
 from lockstep.team import Team
 from lockstep.train import checkpoint
-from lockstep.train.checkpoint import Progress, Saved, keep_best_and_last, listed, newest_whole
+from lockstep.train.checkpoint import keep_best_and_last
 from lockstep.translate.settings import SearchSettings
 from lockstep.translate.translator import Translator
 
@@ -40,6 +41,9 @@ def bits(found: dict[str, Tensor]) -> dict[str, tuple[torch.dtype, list[int], by
     }
 
 
+CONFIG = {"train": {"steps": 9}}
+
+
 def export(folder: Path) -> None:
     folder.mkdir()
     (folder / "config.json").write_text("{}")
@@ -59,7 +63,10 @@ def save(
 ) -> Saved:
     progress = Progress(step=step, epoch=1, cursor=step + 7, score=score)
     state = State(tensors(float(step)), scalars or {})
-    return checkpoint.save(folder, progress, state, export, ALONE, keep)[0]
+    checkpoint.save(folder, progress, CONFIG, state, export, ALONE, keep)
+    saved = read_saved(folder / f"step-{step:08d}")
+    assert saved is not None
+    return saved
 
 
 def steps(folder: Path) -> list[int]:
@@ -87,14 +94,16 @@ def test_what_was_saved_is_loaded_bit_for_bit(tmp_path: Path) -> None:
 def test_progress_and_scalars_are_read_back(tmp_path: Path) -> None:
     progress = Progress(7, 1, 14, 2, 3, 4, best_score=31.25, best_step=5, score=30.1)
     scalars = {"optimizer.step": 7.0, "loss_scale.value": 1 / 3}
-    checkpoint.save(tmp_path, progress, State(tensors(), scalars), export, ALONE, everything)
+    checkpoint.save(tmp_path, progress, CONFIG, State(tensors(), scalars), export, ALONE, everything)
     (saved,) = listed(tmp_path)
     progress.scalars = scalars
     assert saved.progress() == progress
+    assert saved.manifest["config"] == CONFIG
 
 
 def test_the_size_returned_is_that_of_all_files(tmp_path: Path) -> None:
-    saved, size = checkpoint.save(tmp_path, Progress(1), State(tensors()), export, ALONE, everything)
+    size = checkpoint.save(tmp_path, Progress(1), CONFIG, State(tensors()), export, ALONE, everything)
+    (saved,) = listed(tmp_path)
     assert size == sum(path.stat().st_size for path in saved.path.rglob("*") if path.is_file())
 
 
@@ -292,7 +301,7 @@ def test_a_failed_save_leaves_the_checkpoints_before_it_whole(tmp_path: Path) ->
         raise OSError(28, "No space left on device")
 
     with pytest.raises(LockstepError, match="step-00000002 could not be written: No space left on device"):
-        checkpoint.save(tmp_path, Progress(2), State(tensors()), fail, ALONE, lambda all_saved: set())
+        checkpoint.save(tmp_path, Progress(2), CONFIG, State(tensors()), fail, ALONE, lambda all_saved: set())
     found, passed = newest_whole(tmp_path)
     assert found is not None
     assert (found.path, passed) == (whole.path, [])

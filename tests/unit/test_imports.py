@@ -21,7 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "launch": set(),
     "translate": {"models", "data"},
     "tasks": {"data", "models", "translate"},
-    "train": {"tasks", "parallel", "watch", "data"},
+    "train": {"tasks", "parallel", "watch"},
     "explain": {"watch"},
     "lab": {"launch", "explain", "watch"},
     "cli": set(PACKAGES),

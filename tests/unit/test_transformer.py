@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -5,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from lockstep.config import load
 from lockstep.models import transformer
 from lockstep.models.packed import Layout
 from lockstep.models.settings import TransformerSettings
@@ -40,9 +42,10 @@ def assert_close(actual: Tensor, expected: Tensor, atol: float = 1e-5) -> None:
     torch.testing.assert_close(actual, expected, atol=atol, rtol=0.0)
 
 
-def test_transformer_base_with_32768_pieces_has_60_880_896_parameters() -> None:
+def test_the_transformer_base_preset_has_60_880_896_parameters() -> None:
+    preset = load(Path(__file__).parents[2] / "configs" / "transformer-base-wmt16.yaml", [])
     with torch.device("meta"):
-        base = Transformer(TransformerSettings(), vocabulary_size=32_768)
+        base = Transformer(preset.model, preset.data.vocabulary.size)
     assert sum(parameter.numel() for parameter in base.parameters()) == 60_880_896
 
 

@@ -1,7 +1,7 @@
 """`lockstep evaluate`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -9,7 +9,7 @@ import typer
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     on: Annotated[str, typer.Option("--set", help="Which text: validation or test.")] = "test",
-    checkpoint: Annotated[str, typer.Option(help="best or last.")] = "best",
+    checkpoint: Annotated[Literal["best", "last"], typer.Option(help="Which checkpoint.")] = "best",
     beam: Annotated[int | None, typer.Option(min=1, help="Beam size; default: as the run was configured.")] = None,
     length_penalty: Annotated[float | None, typer.Option(min=0.0, help="Length penalty; likewise.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
@@ -28,8 +28,11 @@ def evaluate(
     print(f"  Eval_BLEU_Score  {result['Eval_BLEU_Score']:.4f} (teacher-forced, on pieces, 0-1: not BLEU)")
 
 
-def evaluate_run(run: Path, on: str, checkpoint: str, search: dict[str, float | None]) -> dict[str, object]:
+def evaluate_run(
+    run: Path, on: str, checkpoint: Literal["best", "last"], search: dict[str, float | None]
+) -> dict[str, object]:
     """Scores of a run's model, with what they were measured on."""
+    import os
     import time
     from contextlib import nullcontext
 
@@ -38,6 +41,7 @@ def evaluate_run(run: Path, on: str, checkpoint: str, search: dict[str, float | 
     from lockstep.config import load
     from lockstep.data.prepare import prepare
     from lockstep.errors import LockstepError
+    from lockstep.files import read_json
     from lockstep.tasks.translation import TranslationLoss
     from lockstep.tasks.translation import evaluate as score
     from lockstep.team import Team, pick_device
@@ -46,6 +50,11 @@ def evaluate_run(run: Path, on: str, checkpoint: str, search: dict[str, float | 
     folder = find_model(run, checkpoint)
     config = load(run / "config.yaml", [])
     corpus = prepare(config.data)
+    trained_on = read_json(run / "data.json")
+    if trained_on is not None and trained_on["digest"] != corpus.digest:
+        raise LockstepError(
+            f"The corpus {corpus.folder} is not the one that {run} was trained on.", "Restore it, or prepare it again."
+        )
     if on == "train" or not corpus.has(on):
         held_out = [name for name in corpus.facts["sets"] if name != "train"]
         raise LockstepError(f"The corpus has no {on} text.", f"Use --set with one of: {', '.join(held_out)}.", code=2)
@@ -53,6 +62,7 @@ def evaluate_run(run: Path, on: str, checkpoint: str, search: dict[str, float | 
     overrides: dict[str, object] = {name: value for name, value in search.items() if value is not None}
     translator = Translator.load(folder, overrides, str(device))
     module = TranslationLoss(translator.model, config.train.label_smoothing)
+    torch.set_num_threads(len(os.sched_getaffinity(0)))  # a launch before may have left one thread to this process
     begin = time.perf_counter()
     with torch.inference_mode():
         scores = score(module, corpus, on, translator.search, Team(0, 1, device), nullcontext)

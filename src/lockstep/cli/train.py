@@ -1,7 +1,9 @@
 """`lockstep train`."""
 
 import os
+import signal
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +23,9 @@ def train(
     run: Annotated[
         Path | None, typer.Option(help="Run folder; default: runs/ and the config's name. A run there is continued.")
     ] = None,
-    port: Annotated[int, typer.Option(help="TCP port where the workers meet; 0 takes a free one.")] = 0,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="TCP port of the workers' rendezvous; 0 takes a free one.")
+    ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the closing summary as JSON.")] = False,
 ) -> None:
     """Train a model, or go on with a run that was interrupted or finished.
@@ -50,6 +54,7 @@ def run_training(
     from lockstep.rundir import RunDirectory
     from lockstep.train import worker
 
+    begin = time.time()
     told_to_stop: int | None = None
     if joined():
         worker.die_with_parent()
@@ -63,7 +68,7 @@ def run_training(
         told_to_stop = _start(config, run, workers or _devices(config), port)
         primary = True
     if primary:
-        _close(run, as_json, show, told_to_stop)
+        _close(run, as_json, show, told_to_stop, begin)
 
 
 def _devices(config: "RunConfig") -> int:
@@ -76,12 +81,10 @@ def _devices(config: "RunConfig") -> int:
 
 def _start(config: "RunConfig", run: Path, workers: int, port: int) -> int | None:
     """Returns the signal that ended the launch, if one did."""
-    from lockstep.launch.local import free_port_or, launch
+    from lockstep.launch.local import launch
     from lockstep.train import worker
 
     if workers == 1:
-        if port:
-            free_port_or(port)
         worker.train(config, run)
         return None
     program = [sys.executable, "-m", "lockstep.train.worker", str(run), config.model_dump_json()]
@@ -89,7 +92,7 @@ def _start(config: "RunConfig", run: Path, workers: int, port: int) -> int | Non
     return stopped.signal if stopped else None
 
 
-def _close(run: Path, as_json: bool, show: bool, told_to_stop: int | None) -> None:
+def _close(run: Path, as_json: bool, show: bool, told_to_stop: int | None, begin: float) -> None:
     """Prints the summary; a run that was told to stop ends with that signal's exit code, because it is not finished."""
     from rich.console import Console
 
@@ -101,9 +104,9 @@ def _close(run: Path, as_json: bool, show: bool, told_to_stop: int | None) -> No
         print_json(summary.as_dict())
     elif show:
         Console().print(summary_table(summary))
-    if summary.state == "stopped":
-        print(f"Stopped at step {summary.step:,} and saved. The same command goes on from there.", file=sys.stderr)
-        sys.exit(130 if summary.stop_signal == "SIGINT" else 143)
-    if told_to_stop is not None and summary.state == "cut off":
+    if told_to_stop is not None and (summary.ended is None or summary.ended < begin):
         print("Stopped before anything could be saved. The same command goes on from before.", file=sys.stderr)
         sys.exit(128 + told_to_stop)
+    if summary.state == "stopped":
+        print(f"Stopped at step {summary.step:,} and saved. The same command goes on from there.", file=sys.stderr)
+        sys.exit(128 + signal.Signals[summary.stop_signal or "SIGTERM"])

@@ -1,8 +1,9 @@
 """`lockstep translate`."""
 
+import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -13,7 +14,9 @@ def translate(
         Path | None, typer.Option("--input", "-i", help="Text to translate, a sentence a line; default: stdin.")
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write; default: stdout.")] = None,
-    checkpoint: Annotated[str, typer.Option(help="best or last, when a run folder is given.")] = "best",
+    checkpoint: Annotated[
+        Literal["best", "last"], typer.Option(help="Which checkpoint, when a run folder is given.")
+    ] = "best",
     beam: Annotated[int | None, typer.Option(min=1, help="Beam size; default: as the model was configured.")] = None,
     length_penalty: Annotated[float | None, typer.Option(min=0.0, help="Length penalty; likewise.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON object with source and translation a line.")] = False,
@@ -42,5 +45,9 @@ def translate(
             for text, translation in translator.stream(read, 1 if interactive else 512):
                 result = {"source": text, "translation": translation}
                 print(json.dumps(result, ensure_ascii=False) if as_json else translation, file=write, flush=interactive)
+        except BrokenPipeError:  # the reader of our output has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except OSError as error:
+            raise LockstepError(f"{output or 'The output'}: {error.strerror}.", "Make room and start again.") from None
         except UnicodeDecodeError:
             raise LockstepError(f"{source or 'The input'} is not UTF-8 text.", "Convert it to UTF-8.") from None

@@ -99,6 +99,11 @@ class Order:
         return np.split(share, _cut(self.target_lengths[share], self.settings.micro_words)[:-1])
 
 
+def runs_of(indices: np.ndarray, lengths: np.ndarray, words: int) -> list[np.ndarray]:
+    """Sentences in the order of `indices`, cut into runs of at most `words` words (at least one sentence)."""
+    return np.split(indices, _cut(lengths[indices], words)[:-1]) if len(indices) else []
+
+
 def _cut(lengths: np.ndarray, words: int) -> np.ndarray:
     """Where to cut `lengths` into runs of at most `words` (at least one sentence): one search per run, not per item."""
     total = np.cumsum(lengths, dtype=np.int64)

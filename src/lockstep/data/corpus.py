@@ -7,7 +7,6 @@ text in `SET.SIDE.txt`.
 
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +20,7 @@ import numpy.typing as npt
 from lockstep.data.text import SETS
 from lockstep.data.vocabulary import EOS, Vocabulary
 from lockstep.errors import LockstepError
+from lockstep.files import sha256, sync
 
 FORMAT = 1
 """Raise it when the same settings and text would no longer make the same files."""
@@ -209,28 +209,13 @@ def seal(folder: Path, facts: dict[str, Any]) -> None:
     """Turns the files in a folder into a corpus: digests them, writes `corpus.json`, and all of it is on the disk."""
     content = {}
     for path in sorted(folder.iterdir()):
-        with path.open("rb") as file:
-            content[path.name] = {
-                "bytes": path.stat().st_size,
-                "sha256": hashlib.file_digest(file, "sha256").hexdigest(),
-            }
-            os.fsync(file.fileno())
+        sync(path)
+        content[path.name] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     index = {"format": FORMAT, "digest": digest, **facts, "content": content}
-    with (folder / INDEX).open("w", encoding="utf-8") as out:
-        json.dump(index, out, indent=1)
-        out.flush()
-        os.fsync(out.fileno())
-    sync_folder(folder)
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes new and renamed entries of a folder survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    (folder / INDEX).write_text(json.dumps(index, indent=1), encoding="utf-8")
+    sync(folder / INDEX)
+    sync(folder)
 
 
 def _unusable(folder: Path, what: str) -> LockstepError:

@@ -19,9 +19,10 @@ from typing import Any
 
 from lockstep.data import text, vocabulary
 from lockstep.data.clean import Reason, clean, clean_encoded
-from lockstep.data.corpus import FILES, FORMAT, INDEX, VOCABULARY, Corpus, SetWriter, id_type, seal, sync_folder
+from lockstep.data.corpus import FILES, FORMAT, INDEX, VOCABULARY, Corpus, SetWriter, id_type, seal
 from lockstep.data.settings import DataSettings
 from lockstep.errors import LockstepError
+from lockstep.files import sha256, sync
 
 Report = Callable[[str, int], None]
 CHUNK_PAIRS = 4096
@@ -85,7 +86,7 @@ def _build(settings: DataSettings, folder: Path, report: Report) -> None:
     encoding = _Progress(report, "encode")
     set_facts = {name: _encode(settings, name, pieces, folder, encoding) for name in sets}
     _check_any_left(settings, set_facts["train"]["lines"])
-    files = [{**source, "sha256": _sha256(Path(source["path"]))} for source in recipe["files"]]
+    files = [{**source, "sha256": sha256(Path(source["path"]))} for source in recipe["files"]]
     if _recipe(settings) != recipe:
         raise LockstepError("The text files changed while the corpus was being made from them.", "Prepare it again.")
     facts = {
@@ -186,7 +187,7 @@ def _differences(facts: dict[str, Any], settings: DataSettings) -> list[str]:
         for before, now in zip(facts["files"], recipe["files"], strict=False):
             if before["bytes"] != now["bytes"]:
                 found.append(f"{now['path']} {before['bytes']} bytes -> {now['bytes']} bytes")
-            elif {**before, **now} != before and _sha256(Path(now["path"])) != before["sha256"]:
+            elif {**before, **now} != before and sha256(Path(now["path"])) != before["sha256"]:
                 found.append(f"{now['path']} has other content")
     return found
 
@@ -196,11 +197,6 @@ def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in settings.items():
         flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return flat
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _stamp(folder: Path) -> tuple[int, int] | None:
@@ -244,7 +240,7 @@ def _move(partial: Path, folder: Path) -> None:
     if folder.exists():
         folder.rename(old)
     partial.rename(folder)
-    sync_folder(folder.parent)
+    sync(folder.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 

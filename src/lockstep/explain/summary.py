@@ -5,6 +5,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from lockstep.rundir import RunDirectory
 from lockstep.watch.journal import Reading, read
 
 
@@ -13,7 +14,8 @@ class Summary:
     """Figures of a run. Averages leave out the warm-up steps of every launch."""
 
     run: str
-    state: str  # finished, stopped (can go on), or cut off (no farewell in the journal: running or killed)
+    state: str  # running, finished, stopped (by a signal, after saving) or cut off (killed: no farewell in the journal)
+    ended: float | None  # when the last launch said farewell
     stop_signal: str | None
     step: int
     workers: int
@@ -49,13 +51,16 @@ def summarise(run: Path) -> Summary:
     launch = launches[-1] if launches else {}
     metric = launch.get("metric", "loss")
     choose = max if launch.get("higher_is_better") else min
-    best = choose(evaluations, key=lambda line: line["scores"][metric], default=None)
+    reached = steps[-1]["step"] if steps else 0
+    standing = [line for line in evaluations if line["step"] <= reached]
+    best = choose(standing, key=lambda line: line["scores"][metric], default=None)
     seconds = sum(line["seconds"] for line in measured)
     return Summary(
         run=str(run),
-        state=_state(journal),
+        state="running" if RunDirectory(run).busy() else _state(journal),
+        ended=stops[-1]["time"] if stops else None,
         stop_signal=stops[-1]["signal"] if stops else None,
-        step=steps[-1]["step"] if steps else 0,
+        step=reached,
         workers=launch.get("workers", 0),
         strategy=launch.get("strategy", ""),
         precision=launch.get("precision", ""),

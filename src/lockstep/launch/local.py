@@ -1,5 +1,6 @@
 """Workers on this machine, started and watched by torch's elastic agent. It knows a command, not what it does."""
 
+import errno
 import json
 import logging
 import os
@@ -7,8 +8,12 @@ import signal
 import socket
 import uuid
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lockstep.errors import LockstepError
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 
 @dataclass(frozen=True)
@@ -24,9 +29,10 @@ def free_port_or(port: int) -> int:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
-        except OSError:
+        except OSError as error:
+            taken = "is already in use" if error.errno == errno.EADDRINUSE else f"cannot be used: {error.strerror}"
             raise LockstepError(
-                f"Port {port} is already in use.", "Give another with --port, or leave it out to take a free one.", 2
+                f"Port {port} {taken}.", "Give another with --port, or leave it out to take a free one.", code=2
             ) from None
         return int(probe.getsockname()[1])
 
@@ -39,7 +45,7 @@ def launch(command: list[str], workers: int, port: int = 0, stop_seconds: int = 
     os.environ.update(
         LOCKSTEP_LAUNCHER=str(os.getpid()),
         OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // workers))),
-        TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",  # restarted workers would find stale addresses in a shared store
+        TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",  # workers of a launch must not meet in the agent's own store
     )
     logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)
 
@@ -59,7 +65,7 @@ def launch(command: list[str], workers: int, port: int = 0, stop_seconds: int = 
         local_addr="127.0.0.1",
         max_restarts=0,
         monitor_interval=0.1,
-        signals_to_handle="SIGTERM,SIGINT,SIGHUP",
+        signals_to_handle="SIGTERM,SIGINT" + (",SIGHUP" if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN else ""),
         shutdown_timeout=stop_seconds,
     )
     try:
@@ -71,26 +77,26 @@ def launch(command: list[str], workers: int, port: int = 0, stop_seconds: int = 
     return None
 
 
-def _root_cause(error: object) -> LockstepError:
+def _root_cause(error: "ChildFailedError") -> LockstepError:
     """One sentence out of several workers' ends: what a worker says of itself, else the signal that killed one, else
     the connection that the others lost because of it."""
-    failures = sorted(error.failures.items())  # type: ignore[attr-defined]
-    told = []
-    for rank, failure in failures:
+    told: dict[str, LockstepError] = {}
+    others = []
+    for rank, failure in error.failures.items():  # in the order in which the agent saw them
         try:
-            told.append((rank, json.loads(failure.message)))
+            facts = json.loads(failure.message)
+            told.setdefault(facts["kind"], LockstepError(facts["message"], facts["remedy"], facts["code"]))
         except (ValueError, TypeError):
-            continue
-    for _, facts in told:
-        if facts["kind"] == "error":
-            return LockstepError(facts["message"], facts["remedy"], facts["code"])
+            others.append((rank, failure))
+    if "error" in told:
+        return told["error"]
     again = "Start the same command again: it goes on from the last checkpoint."
-    for rank, failure in failures:
-        if failure.exitcode < 0 and -failure.exitcode != signal.SIGTERM:
+    for rank, failure in others:
+        worker = f"Worker {rank} (process {failure.pid})"
+        if failure.exitcode >= 0:
+            return LockstepError(f"{worker} ended with exit code {failure.exitcode}; see its message above.", again)
+        if -failure.exitcode != signal.SIGTERM:
             name = signal.Signals(-failure.exitcode).name
             memory = " (out of memory?)" if name == "SIGKILL" else ""
-            return LockstepError(f"Worker {rank} (process {failure.pid}) was killed by {name}{memory}.", again)
-    for _, facts in told:
-        return LockstepError(facts["message"], facts["remedy"], facts["code"])
-    rank, failure = failures[0]
-    return LockstepError(f"Worker {rank} (process {failure.pid}) ended with exit code {failure.exitcode}.", again)
+            return LockstepError(f"{worker} was killed by {name}{memory}.", again)
+    return told.get("lost") or LockstepError("The workers were stopped by SIGTERM.", again)

@@ -11,7 +11,7 @@ def dropout(x: Tensor, share: float) -> Tensor:
     torch draws one random number per value on CPU, which takes longer than the layers around it. One 64-bit draw here
     decides eight values, so the share is a multiple of 1/256; the scale matches the rounded share exactly.
     """
-    zeros = round(share * 256)
+    zeros = min(255, round(share * 256))
     if zeros == 0:
         return x
     if x.device.type != "cpu":

@@ -2,8 +2,7 @@
 
 from typing import Protocol
 
-from lockstep.data.corpus import Corpus
-from lockstep.data.settings import BatchSettings
+from lockstep.data.settings import BatchSettings, DataSettings
 from lockstep.models.settings import TransformerSettings
 from lockstep.tasks.task import Task
 from lockstep.translate.settings import SearchSettings
@@ -20,6 +19,8 @@ class Configuration(Protocol):
     """The part of a run's configuration that a task reads."""
 
     @property
+    def data(self) -> DataSettings: ...
+    @property
     def batch(self) -> BatchSettings: ...
     @property
     def model(self) -> TransformerSettings: ...
@@ -29,9 +30,12 @@ class Configuration(Protocol):
     def train(self) -> _Train: ...
 
 
-def make_task(config: Configuration, corpus: Corpus) -> Task:
+def make_task(config: Configuration) -> Task:
+    """Opens the data (and prepares it when it is not there yet) and gets everything ready to train on it."""
+    from lockstep.data.prepare import prepare
     from lockstep.tasks.translation import Translation
 
+    corpus = prepare(config.data)
     return Translation(
         corpus, config.batch, config.model, config.search, config.train.label_smoothing, config.train.seed
     )

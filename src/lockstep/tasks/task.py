@@ -1,6 +1,6 @@
 """The interface between the training loop and what is learned."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lockstep.data.batches import Order
+from lockstep.data.batches import GlobalBatch, Order
 from lockstep.team import Team
 
 
@@ -24,7 +24,7 @@ class MicroBatch(Protocol):
 
 @dataclass(frozen=True)
 class Scores:
-    """The result of an evaluation. `values` go to journal and TensorBoard by name; `text` shows a few examples."""
+    """The result of an evaluation. `values` go to journal and TensorBoard by name."""
 
     values: dict[str, float]
     signature: str = ""
@@ -34,15 +34,19 @@ class Scores:
 class Task(Protocol):
     """Builds data and model, and knows how good the model is."""
 
-    order: Order  # the sequence of global batches
+    order: Order  # how a global batch is cut for the workers
     metric: str  # the name in Scores.values that decides what is best
     higher_is_better: bool
     width: int  # model width, for the noam schedule
-    data_facts: dict[str, Any]  # becomes data.json in the run
-    data_digest: str
+    data_folder: Path  # where the prepared data lies
+    data_facts: dict[str, Any]  # becomes data.json in the run; its `digest` names the data
 
     def module(self) -> nn.Module:
         """A new model whose forward takes a micro-batch and returns the sum of the loss over its target words."""
+        ...
+
+    def batches(self, epoch: int, cursor: int) -> Iterator[GlobalBatch]:
+        """The sequence of global batches from a place in it on."""
         ...
 
     def micro_batches(self, share: np.ndarray) -> Sequence[MicroBatch]:

@@ -1,7 +1,7 @@
 """Translation: sentence pairs, an encoder-decoder, label-smoothed cross-entropy, sacreBLEU."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lockstep import faults
-from lockstep.data.batches import Order
+from lockstep.data.batches import GlobalBatch, Order, Position, runs_of
 from lockstep.data.corpus import Corpus, ParallelSet
 from lockstep.data.settings import BatchSettings
 from lockstep.models.packed import Layout
@@ -108,12 +108,15 @@ class Translation:
         self.corpus, self.model_settings, self.search = corpus, model, search
         self.label_smoothing = label_smoothing
         self.width = model.width
-        self.data_facts, self.data_digest = corpus.facts, corpus.digest
+        self.data_folder, self.data_facts = corpus.folder, corpus.facts
         self.pairs = corpus.set("train")
         self.order = Order(self.pairs.source.lengths, self.pairs.target.lengths, batch, seed)
 
     def module(self) -> TranslationLoss:
         return TranslationLoss(Transformer(self.model_settings, self.corpus.vocabulary.size), self.label_smoothing)
+
+    def batches(self, epoch: int, cursor: int) -> Iterator[GlobalBatch]:
+        return self.order.batches(Position(epoch, cursor))
 
     def micro_batches(self, share: np.ndarray) -> list[PairBatch]:
         bos = self.corpus.vocabulary.bos
@@ -126,12 +129,12 @@ class Translation:
         return evaluate(module, self.corpus, "validation", self.search, team, autocast)
 
     def export(self, module: nn.Module, folder: Path) -> None:
-        from safetensors.torch import save_file
+        from safetensors.torch import save
 
         assert isinstance(module, TranslationLoss)
         folder.mkdir(parents=True, exist_ok=True)
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in module.model.state_dict().items()}
-        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        (folder / "model.safetensors").write_bytes(save(weights, metadata={"format": "pt"}))
         config = {"model": self.model_settings.model_dump(mode="json"), "languages": self.corpus.facts["languages"]}
         config |= {"search": self.search.model_dump(mode="json"), "vocabulary_size": self.corpus.vocabulary.size}
         (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
@@ -151,38 +154,27 @@ def evaluate(
         with autocast():
             by_length = np.argsort(pairs.source.lengths, kind="stable")[::-1]
             mine = by_length[team.rank :: team.size]
-            loss, words, matches = torch.zeros(2, dtype=torch.float64), 0, PieceMatches()
+            loss, matches = torch.zeros(2, dtype=torch.float64), PieceMatches()  # loss: sum, words
             hypotheses: list[tuple[int, str]] = []
-            for part in _parts(mine, pairs.source.lengths, search.batch_words):
+            for part in runs_of(mine, pairs.source.lengths, search.batch_words):
                 batch = pair_batch(pairs, part, vocabulary.bos).to(team.device)
                 logits = module.logits(batch).float()
                 loss[0] += F.cross_entropy(logits, batch.target_out, reduction="sum").double().cpu()
-                loss[1] += F.cross_entropy(
-                    logits, batch.target_out, reduction="sum", label_smoothing=module.label_smoothing
-                ).cpu()
-                words += batch.target_words
+                loss[1] += batch.target_words
                 matches.add(logits.argmax(-1), batch.target_out, batch.target_layout)
                 faults.at("evaluate")
                 texts = translate_packed(module.model, batch.source, batch.source_layout, search, vocabulary)
                 hypotheses += zip(part.tolist(), texts, strict=True)
     finally:
         module.train(training)
-    sums = total(team, torch.cat([loss, torch.tensor([words], dtype=torch.float64), matches.counts]))
+    sums = total(team, torch.cat([loss, matches.counts]))
     everything = dict(pair for part in team.gather(hypotheses) for pair in part)
     translations = [everything[i] for i in range(len(everything))]
     sources, references = corpus.texts(name)
     score, signature = bleu(translations, references)
     examples = tuple(zip(sources[:10], translations[:10], references[:10], strict=True))
-    values = {"loss": sums[0] / sums[2], "smoothed_loss": sums[1] / sums[2], "sacrebleu": score}
-    return Scores(values | {"Eval_BLEU_Score": PieceMatches.score(sums[3:])}, signature, examples)
-
-
-def _parts(indices: np.ndarray, lengths: np.ndarray, words: int) -> list[np.ndarray]:
-    """Runs of neighbours with about `words` source words each."""
-    if len(indices) == 0:
-        return []
-    cuts = np.flatnonzero(np.diff(np.cumsum(lengths[indices]) // words)) + 1
-    return np.split(indices, cuts)
+    values = {"loss": sums[0] / sums[1], "sacrebleu": score, "Eval_BLEU_Score": PieceMatches.score(sums[2:])}
+    return Scores(values, signature, examples)
 
 
 class PieceMatches:

@@ -1,22 +1,15 @@
-"""Checkpoints: whole or not there at all.
-
-    step-00002000/
-        manifest.json          step, data position, scores, scalars, and size and SHA-256 of every file below
-        state/*.safetensors    model and optimizer, by torch.distributed.checkpoint: any number of workers can read it
-        model/                 the model alone, with its config and vocabulary, for use without Lockstep's trainer
+"""Writing and loading checkpoints: whole or not there at all. `lockstep.saved` says what is in one.
 
 A checkpoint is written aside, synced, digested, and renamed; the manifest is written last. Nothing is ever unpickled.
 Older ones go only after the new one is durable, and by rename first, so a half-deleted one can't be mistaken for whole.
 """
 
-import hashlib
 import json
-import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,135 +18,48 @@ from torch import Tensor
 
 from lockstep import faults
 from lockstep.errors import LockstepError
+from lockstep.files import sha256, sync
 from lockstep.parallel.strategy import State
+from lockstep.saved import Progress, Saved, listed, signed
 from lockstep.team import Team
-
-FORMAT = 1
-
-
-@dataclass
-class Progress:
-    """Where a run stands, beside its tensors."""
-
-    step: int = 0
-    epoch: int = 0
-    cursor: int = 0
-    skipped_in_a_row: int = 0
-    skipped: int = 0
-    evaluations_without_gain: int = 0
-    best_score: float | None = None
-    best_step: int | None = None
-    score: float | None = None  # of this very step, when it was evaluated
-    scalars: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Saved:
-    """A checkpoint on disk, by its manifest."""
-
-    path: Path
-    manifest: dict[str, Any]
-
-    @property
-    def step(self) -> int:
-        return int(self.manifest["progress"]["step"])
-
-    @property
-    def score(self) -> float | None:
-        score = self.manifest["progress"]["score"]
-        return None if score is None else float(score)
-
-    def progress(self) -> Progress:
-        return Progress(**self.manifest["progress"])
-
-    def damage(self) -> str | None:
-        """What is wrong with the files, or None when every byte is as it was written."""
-        for name, expected in self.manifest["files"].items():
-            file = self.path / name
-            if not file.is_file():
-                return f"{name} is missing"
-            if file.stat().st_size != expected["bytes"] or digest(file) != expected["sha256"]:
-                return f"{name} does not match its digest"
-        return None
-
-
-def digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def listed(folder: Path) -> list[Saved]:
-    """The checkpoints of a run, oldest first; their manifests are read, their digests are not checked."""
-    found = []
-    for path in sorted(folder.glob("step-*")):
-        manifest = read_manifest(path / "manifest.json")
-        if manifest is not None:
-            found.append(Saved(path, manifest))
-    return found
-
-
-def read_manifest(path: Path) -> dict[str, Any] | None:
-    """A manifest that is there, is of this format and is as it was written; else None."""
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-        whole = manifest["format"] == FORMAT and manifest["sha256"] == _own_digest(manifest)
-        return dict(manifest) if whole else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _own_digest(manifest: dict[str, Any]) -> str:
-    facts = json.dumps([manifest["format"], manifest["progress"], manifest["files"]], sort_keys=True)
-    return hashlib.sha256(facts.encode()).hexdigest()
-
-
-def newest_whole(folder: Path) -> tuple[Saved | None, list[str]]:
-    """The newest checkpoint without damage, and a sentence about each one that had to be passed over."""
-    passed = [f"{path.name}: no readable manifest" for path in _without_manifest(folder)]
-    for saved in reversed(listed(folder)):
-        damage = saved.damage()
-        if damage is None:
-            return saved, passed
-        passed.append(f"{saved.path.name}: {damage}")
-    return None, passed
-
-
-def _without_manifest(folder: Path) -> list[Path]:
-    readable = {saved.path for saved in listed(folder)}
-    return [path for path in sorted(folder.glob("step-*")) if path not in readable]
 
 
 def save(
     folder: Path,
     progress: Progress,
+    config: dict[str, Any],
     state: State,
     export: Callable[[Path], None],
     team: Team,
     keep: Callable[[list[Saved]], set[Path]],
-) -> tuple[Saved, int]:
-    """Writes a checkpoint by all workers together; returns it and its size in bytes. `keep` chooses which stay."""
+) -> int:
+    """Writes a checkpoint by all workers together; returns its size in bytes. `keep` chooses which stay."""
     final = folder / f"step-{progress.step:08d}"
     aside = folder / f".step-{progress.step:08d}.partial"
     team.primary_does(lambda: _clear(folder, aside))
     team.all_do(lambda: _write_state(aside / "state", state, team))
     faults.at("save")
-    size = team.primary_does(lambda: _finish(aside, final, progress, export, state.scalars))
-    manifest = json.loads((final / "manifest.json").read_text(encoding="utf-8")) if team.primary else {}
-    if team.primary:
+
+    def finish() -> int:
+        facts = asdict(progress) | {"scalars": state.scalars}
+        size = _finish(aside, final, facts, config, export)
         _forget(folder, keep(listed(folder)) | {final})
-    return Saved(final, manifest), size
+        return size
+
+    return team.primary_does(finish)
 
 
 def _clear(folder: Path, aside: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    sync(folder.parent)
     sweep(folder)
     (aside / "state").mkdir(parents=True)
 
 
 def sweep(folder: Path) -> None:
-    """Removes what a killed launch left half-written or half-deleted."""
+    """Removes what a killed launch left half-written or half-deleted; what can't be removed now goes another time."""
     for path in folder.glob(".step-*"):
-        shutil.rmtree(path)
+        shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager
@@ -189,45 +95,34 @@ def unwritten(path: Path, error: BaseException) -> LockstepError:
 
 
 def _finish(
-    aside: Path, final: Path, progress: Progress, export: Callable[[Path], None], scalars: dict[str, float]
+    aside: Path, final: Path, progress: dict[str, Any], config: dict[str, Any], export: Callable[[Path], None]
 ) -> int:
     try:
         export(aside / "model")
         files: dict[str, dict[str, Any]] = {}
         for path in sorted(p for p in aside.rglob("*") if p.is_file()):
-            _sync(path)
-            files[str(path.relative_to(aside))] = {"bytes": path.stat().st_size, "sha256": digest(path)}
-        facts = asdict(progress) | {"scalars": scalars}
-        manifest = {"format": FORMAT, "progress": facts, "files": files}
+            sync(path)
+            files[str(path.relative_to(aside))] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
         written = aside / "manifest.json"
-        written.write_text(json.dumps(manifest | {"sha256": _own_digest(manifest)}, indent=1), encoding="utf-8")
+        written.write_text(json.dumps(signed(progress, config, files), indent=1), encoding="utf-8")
         for part in (written, aside / "state", aside / "model", aside):
-            _sync(part)
+            sync(part)
         faults.at("rename")
         if final.exists():  # a damaged one of the same step
             final.rename(final.with_name(f".{final.name}.deleted"))
         aside.rename(final)
-        _sync(final.parent)
+        sync(final.parent)
         faults.at("renamed")
         return sum(file["bytes"] for file in files.values()) + (final / "manifest.json").stat().st_size
     except OSError as error:
         raise unwritten(aside, error) from None
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _forget(folder: Path, keep: set[Path]) -> None:
     for saved in listed(folder):
         if saved.path not in keep:
-            gone = saved.path.with_name(f".{saved.path.name}.deleted")
-            saved.path.rename(gone)
-            shutil.rmtree(gone)
+            saved.path.rename(saved.path.with_name(f".{saved.path.name}.deleted"))
+    sweep(folder)
 
 
 def keep_best_and_last(last: int, best: int, higher_is_better: bool) -> Callable[[list[Saved]], set[Path]]:

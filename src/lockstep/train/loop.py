@@ -15,15 +15,14 @@ from torch import nn
 
 from lockstep import faults
 from lockstep.config import RunConfig
-from lockstep.data.batches import Position
 from lockstep.errors import LockstepError
 from lockstep.parallel.strategy import Context, Strategy
 from lockstep.rundir import RunDirectory
+from lockstep.saved import Progress, newest_whole
 from lockstep.tasks.task import Task
 from lockstep.team import Team
 from lockstep.train import checkpoint, precision
 from lockstep.train.ahead import Ahead
-from lockstep.train.checkpoint import Progress
 from lockstep.train.schedule import learning_rate
 from lockstep.watch.board import Board
 from lockstep.watch.clock import PhaseClock
@@ -35,12 +34,13 @@ WARMUP_STEPS = 5
 
 
 class StopSignal:
-    """Remembers SIGTERM and SIGINT, so that the loop can stop at the next step boundary, together with the others."""
+    """Remembers SIGTERM, SIGINT and SIGHUP (unless nohup hides it), so that the loop can stop at the next step
+    boundary, together with the others."""
 
     def __init__(self) -> None:
         self.name: str | None = None
-        numbers = (signal.SIGTERM, signal.SIGINT)
-        self._before = {number: signal.signal(number, self._remember) for number in numbers}
+        heard = [n for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
+        self._before = {number: signal.signal(number, self._remember) for number in heard}
 
     def restore(self) -> None:
         for number, handler in self._before.items():
@@ -78,12 +78,14 @@ class Loop:
             self.board = Board(self.run.tensorboard, self.progress.step)
             self.show = Show(self.run.console, settings.steps, self.progress.step)
             self._say_start()
-        position = Position(self.progress.epoch, self.progress.cursor)
-        claims = self.strategy.claims(self.task.order, self.task.order.batches(position))
+        batches = self.task.batches(self.progress.epoch, self.progress.cursor)
+        claims = self.strategy.claims(self.task.order, batches)
         ahead = Ahead((claim.batch, self.task.micro_batches(claim.share)) for claim in claims)
         first = self.progress.step + 1
-        reason = self._reason_to_stop()
         try:
+            if self.progress.score is None and self.progress.step and self.progress.step % settings.evaluate_every == 0:
+                self._evaluate(forward)  # a signal came before it could
+            reason = self._reason_to_stop()
             while reason is None:
                 step = self.progress.step + 1
                 faults.step(step)
@@ -150,9 +152,10 @@ class Loop:
 
                 reason = self._reason_to_stop() or ("signal" if agreed.stop else None)
                 gained = False
-                if step % settings.evaluate_every == 0 or reason == "finished":
+                if reason != "signal" and (step % settings.evaluate_every == 0 or reason == "finished"):
                     gained = self._evaluate(forward)
-                    reason = reason or self._reason_to_stop()
+                    told = self.strategy.agree(0.0, stop_signal.name is not None).stop
+                    reason = reason or self._reason_to_stop() or ("signal" if told else None)
                 if gained or reason or step % settings.checkpoint_every == 0:
                     self._save()
         finally:
@@ -182,12 +185,14 @@ class Loop:
 
     def _resume(self) -> None:
         """Goes back to the newest whole checkpoint, if there is one."""
-        saved, passed = self.team.primary_does(lambda: checkpoint.newest_whole(self.run.checkpoints))
+        saved, passed = self.team.primary_does(lambda: newest_whole(self.run.checkpoints))
         self.team.primary_does(lambda: checkpoint.sweep(self.run.checkpoints))
         for sentence in passed if self.team.primary else ():
             self.journal.write("fault", what="damaged checkpoint passed over", detail=sentence)
             print(f"Checkpoint {sentence}: passed over.", file=sys.stderr)
         if saved is None:
+            if self.attempt > 1:
+                self.journal.write("resume", step=0, checkpoint=None, attempt=self.attempt, reset=[])
             if passed:
                 raise LockstepError(
                     f"No checkpoint in {self.run.checkpoints} is whole ({'; '.join(passed)}).",
@@ -255,16 +260,17 @@ class Loop:
         settings = self.config.train
         keep = checkpoint.keep_best_and_last(settings.keep_last, settings.keep_best, self.task.higher_is_better)
         with self.strategy.quiesce() as module:
-            saved, size = checkpoint.save(
+            size = checkpoint.save(
                 self.run.checkpoints,
                 self.progress,
+                self.config.model_dump(mode="json"),
                 self.strategy.state(),
                 lambda folder: self.task.export(module, folder),
                 self.team,
                 keep,
             )
         seconds = time.perf_counter() - begin
-        self.journal.write("checkpoint", step=self.progress.step, path=saved.path.name, bytes=size, seconds=seconds)
+        self.journal.write("checkpoint", step=self.progress.step, bytes=size, seconds=seconds)
 
     def _watch(self, line: dict[str, Any]) -> None:
         """Shows a step on TensorBoard and terminal. Words per second are all workers': the step is theirs together."""

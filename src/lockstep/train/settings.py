@@ -19,7 +19,7 @@ class TrainSettings(Settings):
     keep_last: int = Field(2, ge=1)
     """Checkpoints kept because they are the newest."""
     keep_best: int = Field(1, ge=0)
-    """Checkpoints kept because they scored best; a new best score is always saved."""
+    """Checkpoints kept because they scored best of those saved; a new best score is always saved."""
     patience: int | None = Field(None, ge=1)
     """Stop after this many evaluations without a better score."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"

@@ -10,17 +10,25 @@ import platform
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from lockstep.config import RunConfig, build, differences, read_yaml
 from lockstep.errors import LockstepError
-from lockstep.rundir import RunDirectory, read_json, write_json, write_whole
+from lockstep.files import read_json, write_json, write_whole
+from lockstep.rundir import RunDirectory
+
+if TYPE_CHECKING:
+    import torch
+
+    from lockstep.tasks.task import Task
+    from lockstep.team import Team
 
 
 def check_resume(run: RunDirectory, config: RunConfig) -> None:
-    """Refuses settings that the state in the run directory does not fit."""
-    if not run.config.exists():
+    """Refuses settings that the state in the run directory does not fit. Without a checkpoint there is no state."""
+    if not (run.config.exists() and _has_checkpoint(run)):
         return
     kept, _ = differences(_config_of(run), config)
     if kept:
@@ -76,34 +84,36 @@ class LostPeer(LockstepError):
         )
 
 
-def _train(config: RunConfig, run: RunDirectory, team: Any) -> str:
+def _train(config: RunConfig, run: RunDirectory, team: "Team") -> str:
     import torch
 
-    from lockstep.data.prepare import prepare
     from lockstep.parallel.registry import make_strategy
     from lockstep.tasks.registry import make_task
     from lockstep.train.loop import Loop
     from lockstep.watch.journal import Journal
 
     lock: TextIO | None = team.all_do(lambda: _enter(run, config) if team.primary else None)
-    corpus = team.all_do(lambda: prepare(config.data))
-    choices, changed = team.primary_does(lambda: _settle(run, config, team, corpus))
-    torch.set_num_threads(choices["threads"][str(team.size)])
+    choices = team.primary_does(lambda: _choose(run, config, team))
+    threads = choices["threads"][str(team.size)]
+    torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(config.train.deterministic)
-    hosts = team.gather(_host_facts(team.device))
-    team.primary_does(lambda: write_json(run.environment, _environment(hosts, choices)))
-    if team.gather(corpus.digest) != [corpus.digest] * team.size:
+    batch = config.batch.model_copy(update=choices["batch"])
+    task = team.all_do(lambda: make_task(config.model_copy(update={"batch": batch})))
+    digest = task.data_facts["digest"]
+    if set(team.gather(digest)) != {digest}:
         raise LockstepError("The workers see different corpora.", "Prepare it once and share it, or copy it.")
-    journal = team.all_do(lambda: Journal(run.journal, team.rank))
-    task = make_task(config.model_copy(update={"batch": config.batch.model_copy(update=choices["batch"])}), corpus)
     strategy = make_strategy(config.strategy, team.size)
+    hosts = team.gather(_host_facts(team.device))
+    changed = team.primary_does(lambda: _record(run, config, choices, task, hosts))
+    journal = team.all_do(lambda: Journal(run.journal, team.rank))
     journal.write(
         "run",
         attempt=choices["launches"],
         workers=team.size,
         strategy=strategy.name,
+        exact=strategy.exact,
         precision=choices["precision"],
-        threads=choices["threads"][str(team.size)],
+        threads=threads,
         metric=task.metric,
         higher_is_better=task.higher_is_better,
         changed=changed,
@@ -129,45 +139,58 @@ def _enter(run: RunDirectory, config: RunConfig) -> TextIO:
     return lock
 
 
-def _settle(run: RunDirectory, config: RunConfig, team: Any, corpus: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Writes down what this run is, and makes every choice once: a later launch finds it and keeps it.
-
-    Returns the choices, and the settings that changed since the last launch."""
+def _choose(run: RunDirectory, config: RunConfig, team: "Team") -> dict[str, Any]:
+    """Makes every choice once: what a run with a checkpoint has chosen before is kept."""
     from lockstep.train.precision import resolve
 
-    known = read_json(run.data)
-    if known is not None and known["digest"] != corpus.digest:
-        raise LockstepError(
-            f"The run {run.path} was trained on another corpus (digest {known['digest'][:12]}, now {corpus.digest[:12]}).",
-            "Choose another --run folder, or restore the corpus.",
-            code=2,
-        )
-    places = {"folder": config.data.folder.absolute(), "corpus": corpus.folder.absolute()}
-    config = config.model_copy(update={"data": config.data.model_copy(update=places)})
-    changed = differences(_config_of(run), config)[1] if run.config.exists() else {}
-    write_whole(run.config, config.to_yaml())
-    write_json(run.data, corpus.facts)
-    choices: dict[str, Any] = read_json(run.choices) or {"threads": {}, "launches": 0}
+    known = read_json(run.choices) or {"launches": 0}
+    choices: dict[str, Any] = known if _has_checkpoint(run) else {"launches": known["launches"]}
     choices["launches"] += 1
     if config.train.precision != "auto":
         choices["precision"] = config.train.precision
     choices.setdefault("precision", resolve("auto", team.device))
+    threads = choices.setdefault("threads", {})
     if config.train.threads is not None:
-        choices["threads"][str(team.size)] = config.train.threads
+        threads[str(team.size)] = config.train.threads
     here = int(os.environ.get("LOCAL_WORLD_SIZE", team.size))
-    choices["threads"].setdefault(str(team.size), max(1, len(os.sched_getaffinity(0)) // here))
+    threads.setdefault(str(team.size), max(1, len(os.sched_getaffinity(0)) // here))
     factor = team.size if config.batch.per == "worker" else 1
     budgets = {"words": config.batch.words, "sentences": config.batch.sentences}
     choices.setdefault("batch", {name: n and n * factor for name, n in budgets.items()} | {"per": "global"})
+    return choices
+
+
+def _record(
+    run: RunDirectory, config: RunConfig, choices: dict[str, Any], task: "Task", hosts: list[dict[str, Any]]
+) -> dict[str, tuple[Any, Any]]:
+    """Writes down what this launch is; returns the settings that changed since the last one."""
+    known = read_json(run.data)
+    old, new = known and known["digest"], task.data_facts["digest"]
+    if old != new and known is not None and _has_checkpoint(run):
+        raise LockstepError(
+            f"The run {run.path} was trained on another corpus (digest {old[:12]}, now {new[:12]}).",
+            "Choose another --run folder, or restore the corpus.",
+            code=2,
+        )
+    places = {"folder": config.data.folder.absolute(), "corpus": task.data_folder.absolute()}
+    config = config.model_copy(update={"data": config.data.model_copy(update=places)})
+    changed = differences(_config_of(run), config)[1] if run.config.exists() else {}
+    write_whole(run.config, config.to_yaml())
+    write_json(run.data, task.data_facts)
     write_json(run.choices, choices)
-    return choices, changed
+    write_json(run.environment, _environment(hosts, choices))
+    return changed
+
+
+def _has_checkpoint(run: RunDirectory) -> bool:
+    return any(run.checkpoints.glob("step-*"))
 
 
 def _config_of(run: RunDirectory) -> RunConfig:
     return build(read_yaml(run.config), str(run.config))
 
 
-def _host_facts(device: Any) -> dict[str, Any]:
+def _host_facts(device: "torch.device") -> dict[str, Any]:
     import torch
 
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
@@ -201,7 +224,7 @@ def tell_launcher(error: LockstepError) -> None:
         return
     kind = "lost" if isinstance(error, LostPeer) else "error"
     facts = {"kind": kind, "message": error.message, "remedy": error.remedy, "code": error.code}
-    Path(path).write_text(json.dumps({"message": {"message": json.dumps(facts), "extraInfo": {"timestamp": 0}}}))
+    write_json(Path(path), {"message": json.dumps(facts), "timestamp": int(time.time())})
 
 
 if __name__ == "__main__":

@@ -1,42 +1,39 @@
 """A trained model that turns text into text."""
 
-import contextlib
 import itertools
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 import torch
 
+from lockstep.data.batches import runs_of
 from lockstep.data.vocabulary import Vocabulary
 from lockstep.errors import LockstepError
 from lockstep.models.packed import Layout
 from lockstep.models.settings import TransformerSettings
 from lockstep.models.transformer import Transformer
+from lockstep.saved import listed
 from lockstep.translate.decode import translate_packed
 from lockstep.translate.settings import SearchSettings
 
 
-def find_model(path: Path, checkpoint: str = "best") -> Path:
+def find_model(path: Path, checkpoint: Literal["best", "last"] = "best") -> Path:
     """The model folder behind a run directory (its best or last checkpoint), a checkpoint or a model folder."""
     if (path / "model.safetensors").is_file():
         return path
     if (path / "model" / "model.safetensors").is_file():
         return path / "model"
-    scored = []
-    for manifest in sorted((path / "checkpoints").glob("step-*/manifest.json")):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # a damaged one is not offered
-            progress = json.loads(manifest.read_text(encoding="utf-8"))["progress"]
-            scored.append((progress["step"], progress["best_step"], manifest.parent))
-    if not scored:
+    whole = [saved for saved in listed(path / "checkpoints") if saved.damage("model/") is None]
+    if not whole:
         raise LockstepError(
             f"There is no trained model in {path}.", "Name a run folder with a checkpoint, or train one first.", code=2
         )
-    last = scored[-1]
-    best = next((entry for entry in scored if entry[0] == last[1]), last)
-    return (best if checkpoint == "best" else last)[2] / "model"
+    last = whole[-1]
+    best = next((saved for saved in whole if saved.step == last.progress().best_step), last)
+    return (best if checkpoint == "best" else last).path / "model"
 
 
 class Translator:
@@ -55,13 +52,15 @@ class Translator:
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
             weights = load_file(folder / "model.safetensors", device=device)
             vocabulary = Vocabulary.load(folder / "vocabulary.model")
-        except (FileNotFoundError, SafetensorError, ValueError) as error:
-            raise LockstepError(f"The model in {folder} cannot be read: {error}.", "Use another checkpoint.") from None
-        model = Transformer(TransformerSettings.model_validate(config["model"]), config["vocabulary_size"])
-        model.load_state_dict(weights)
-        return cls(
-            model.to(device).eval(), vocabulary, SearchSettings.model_validate(config["search"] | (search or {}))
-        )
+            model = Transformer(TransformerSettings.model_validate(config["model"]), config["vocabulary_size"])
+            model.load_state_dict(weights)
+            settings = SearchSettings.model_validate(config["search"] | (search or {}))
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise LockstepError(
+                f"The model in {folder} cannot be used: {reason}.", "Take another checkpoint."
+            ) from None
+        return cls(model.to(device).eval(), vocabulary, settings)
 
     @torch.inference_mode()
     def translate(self, texts: list[str]) -> list[str]:
@@ -69,7 +68,8 @@ class Translator:
         ids = self.vocabulary.encode(texts)
         lengths = np.array([len(sentence) + 1 for sentence in ids], dtype=np.int64)
         results = [""] * len(texts)
-        for part in _parts(lengths, self.search.batch_words):
+        longest_first = np.argsort(-lengths, kind="stable")
+        for part in runs_of(longest_first, lengths, self.search.batch_words):
             flat = [piece for i in part for piece in (*ids[i], self.vocabulary.eos)]
             layout = Layout.of(lengths[part]).to(self.model.embedding.weight.device)
             source = torch.tensor(flat, device=self.model.embedding.weight.device)
@@ -84,9 +84,3 @@ class Translator:
         lines = iter(lines)
         while texts := [line.rstrip("\n") for line in itertools.islice(lines, chunk)]:
             yield from zip(texts, self.translate(texts), strict=True)
-
-
-def _parts(lengths: np.ndarray, words: int) -> Iterator[np.ndarray]:
-    order = np.argsort(-lengths, kind="stable")
-    cuts = np.flatnonzero(np.diff(np.cumsum(lengths[order]) // words)) + 1
-    yield from np.split(order, cuts)

@@ -91,5 +91,7 @@ def read(folder: Path, rank: int = 0) -> Reading:
             steps[line["step"]] = line
         else:
             reading.events.append(line)
+            if line["kind"] == "resume":  # what a killed launch did beyond its last checkpoint is undone
+                steps = {number: step for number, step in steps.items() if number <= line["step"]}
     reading.steps = [steps[number] for number in sorted(steps)]
     return reading

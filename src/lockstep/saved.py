@@ -1,0 +1,107 @@
+"""Checkpoints on disk, as anyone can read them: no torch is needed.
+
+step-00002000/
+    manifest.json          step, data position, scores, scalars, config, and size and SHA-256 of every file below
+    state/*.safetensors    model and optimizer, by torch.distributed.checkpoint: any number of workers can read it
+    model/                 the model alone, with its config and vocabulary, for use without Lockstep's trainer
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lockstep.files import sha256
+
+FORMAT = 1
+
+
+@dataclass
+class Progress:
+    """Where a run stands, beside its tensors."""
+
+    step: int = 0
+    epoch: int = 0
+    cursor: int = 0
+    skipped_in_a_row: int = 0
+    skipped: int = 0
+    evaluations_without_gain: int = 0
+    best_score: float | None = None
+    best_step: int | None = None
+    score: float | None = None  # of this very step, when it was evaluated
+    scalars: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint, by its manifest."""
+
+    path: Path
+    manifest: dict[str, Any]
+
+    @property
+    def step(self) -> int:
+        return int(self.manifest["progress"]["step"])
+
+    @property
+    def score(self) -> float | None:
+        score = self.manifest["progress"]["score"]
+        return None if score is None else float(score)
+
+    @property
+    def bytes(self) -> int:
+        return sum(int(file["bytes"]) for file in self.manifest["files"].values())
+
+    def progress(self) -> Progress:
+        return Progress(**self.manifest["progress"])
+
+    def damage(self, part: str = "") -> str | None:
+        """What is wrong with the files (of a part such as `model/`), or None when every byte is as it was written."""
+        for name, expected in self.manifest["files"].items():
+            file = self.path / name
+            if not name.startswith(part):
+                continue
+            if not file.is_file():
+                return f"{name} is missing"
+            if file.stat().st_size != expected["bytes"] or sha256(file) != expected["sha256"]:
+                return f"{name} does not match its digest"
+        return None
+
+
+def signed(progress: dict[str, Any], config: dict[str, Any], files: dict[str, Any]) -> dict[str, Any]:
+    """A manifest with its own digest."""
+    manifest = {"format": FORMAT, "progress": progress, "config": config, "files": files}
+    return manifest | {"sha256": _own_digest(manifest)}
+
+
+def _own_digest(manifest: dict[str, Any]) -> str:
+    facts = {name: value for name, value in manifest.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def read_saved(path: Path) -> Saved | None:
+    """The checkpoint in a folder; None when its manifest is missing, of another format or not as it was written."""
+    try:
+        manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+        whole = manifest["format"] == FORMAT and manifest["sha256"] == _own_digest(manifest)
+        return Saved(path, manifest) if whole else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def listed(folder: Path) -> list[Saved]:
+    """The checkpoints of a run with a good manifest, oldest first; the digests of their files are not checked."""
+    return [saved for path in sorted(folder.glob("step-*")) if (saved := read_saved(path)) is not None]
+
+
+def newest_whole(folder: Path) -> tuple[Saved | None, list[str]]:
+    """The newest checkpoint without damage, and a sentence about each newer one that had to be passed over."""
+    passed: list[str] = []
+    for path in sorted(folder.glob("step-*"), reverse=True):
+        saved = read_saved(path)
+        damage = "no readable manifest" if saved is None else saved.damage()
+        if saved is not None and damage is None:
+            return saved, passed
+        passed.append(f"{path.name}: {damage}")
+    return None, passed
