@@ -11,7 +11,7 @@ demo: $(STAMP)
 
 test: lint
 	scripts/test-packages
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadgroup
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

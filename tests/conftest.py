@@ -5,6 +5,9 @@ import os
 import random
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,13 @@ import pytest
 import yaml
 
 WORDS = [consonant + vowel for consonant in "bdgklmn" for vowel in "aeiou"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of one file share its runs, so they go to one process unless they name a group of their own."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))
 
 
 @dataclass
@@ -108,3 +118,25 @@ def weights(run: Path, step: int) -> dict[str, bytes]:
     assert any(name.startswith("optimizer.") for name in found)
     assert any(name.startswith("model.") for name in found)
     return found
+
+
+@contextmanager
+def running(tiny: Tiny, run: Path, *settings: str, workers: int) -> Iterator[subprocess.Popen[str]]:
+    """A long training in the background that has taken its first steps."""
+    train = command("train", tiny.config, "train.steps=100000", *settings, "--workers", workers, "--run", run)
+    process = subprocess.Popen(train, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 60
+        while len(steps(run, workers - 1)) < 3:
+            assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() < deadline, "no step within a minute"
+            time.sleep(0.05)
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def children(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(word) for word in text.split()]

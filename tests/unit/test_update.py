@@ -1,10 +1,10 @@
 import copy
-from collections.abc import Iterable
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from lockstep.parallel.adamw import AdamW
 from lockstep.parallel.update import LossScale, Updater
 
 RATE = 0.1
@@ -15,8 +15,8 @@ def module() -> nn.Module:
     return nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
 
 
-def adam(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(parameters, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.01, fused=True)
+def adam(parameters: dict[str, nn.Parameter]) -> AdamW:
+    return AdamW(parameters, betas=(0.9, 0.98), epsilon=1e-9, weight_decay=0.01)
 
 
 def updater(clip: float | None = None, loss_scale: float | None = None) -> Updater:
@@ -26,13 +26,13 @@ def updater(clip: float | None = None, loss_scale: float | None = None) -> Updat
 def give(target: Updater | nn.Module, value: float, seed: int = 0) -> None:
     """Sets every gradient to a random one times `value`."""
     draw = torch.Generator().manual_seed(seed)
-    parameters = target.parameters.values() if isinstance(target, Updater) else target.parameters()
+    parameters = target.optimizer.parameters.values() if isinstance(target, Updater) else target.parameters()
     for parameter in parameters:
         parameter.grad = torch.randn(parameter.shape, generator=draw) * value
 
 
 def norm(target: Updater) -> float:
-    gradients = [p.grad.flatten() for p in target.parameters.values() if p.grad is not None]
+    gradients = [p.grad.flatten() for p in target.optimizer.parameters.values() if p.grad is not None]
     return float(torch.cat(gradients).norm())
 
 
@@ -65,7 +65,7 @@ def test_gradients_are_gone_after_an_update() -> None:
     ours = updater()
     give(ours, 1.0)
     ours.apply(RATE)
-    assert all(parameter.grad is None for parameter in ours.parameters.values())
+    assert all(parameter.grad is None for parameter in ours.optimizer.parameters.values())
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
@@ -76,7 +76,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(value: float, loss_scale:
     ours.apply(RATE)
     before, scalars = snapshot(ours)
     give(ours, 1.0, seed=1)
-    first = ours.parameters["0.weight"].grad
+    first = ours.optimizer.parameters["0.weight"].grad
     assert first is not None
     first[0, 0] = value
     applied, _ = ours.apply(RATE)
@@ -84,7 +84,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(value: float, loss_scale:
     assert applied is False
     assert_same(before, after)
     assert scalars["optimizer.step"] == scalars_after["optimizer.step"] == 1.0
-    assert all(parameter.grad is None for parameter in ours.parameters.values())
+    assert all(parameter.grad is None for parameter in ours.optimizer.parameters.values())
 
 
 def test_after_a_skipped_step_training_goes_on_as_if_it_had_not_been() -> None:
@@ -219,10 +219,21 @@ def test_an_fp16_run_resumed_from_fp32_says_that_its_scale_starts_anew() -> None
     assert updater().load(scaled) == []
 
 
-def test_parameters_without_gradient_are_left_alone() -> None:
+def test_a_frozen_parameter_is_left_alone_and_has_no_moments() -> None:
+    frozen = module()
+    bias = frozen.get_parameter("1.bias").requires_grad_(False)
+    before = bias.clone()
+    ours = Updater(frozen, adam, None, None)
+    give(ours, 1.0)
+    assert ours.apply(RATE)[0] is True
+    assert torch.equal(bias, before)
+    assert "optimizer.exp_avg.1.bias" not in ours.state().tensors
+    assert "1.bias" in ours.state().tensors
+
+
+def test_a_parameter_that_got_no_gradient_is_named() -> None:
     ours = updater()
     give(ours, 1.0)
-    ours.parameters["1.bias"].grad = None
-    before = ours.parameters["1.bias"].clone()
-    assert ours.apply(RATE)[0] is True
-    assert torch.equal(ours.parameters["1.bias"], before)
+    ours.optimizer.parameters["1.bias"].grad = None
+    with pytest.raises(AssertionError, match="1.bias"):
+        ours.apply(RATE)

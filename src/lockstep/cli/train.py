@@ -35,7 +35,7 @@ def train(
     Ctrl-C and SIGTERM save a checkpoint before they stop (exit codes 130 and 143).
 
     Under torchrun or mpirun the same command joins as one of their workers:
-    `torchrun --nproc-per-node 2 -m lockstep train CONFIG --run DIR`.
+    `torchrun --nproc-per-node 2 -m lockstep -- train CONFIG --run DIR`.
     """
     from lockstep.cli.common import read_config
 

@@ -4,7 +4,7 @@ torch's DistributedDataParallel keeps the buckets; a hook of ours sends them, so
 by the global word count beforehand) and the exchange can be timed.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lockstep import faults
 from lockstep.parallel.settings import StrategySettings
-from lockstep.parallel.strategy import Agreed, B, Claim, Clock, Context, Order, Outcome, State
+from lockstep.parallel.strategy import Agreed, B, Claim, Clock, Context, MakeOptimizer, Order, Outcome, State
 from lockstep.parallel.update import Updater
 
 
@@ -30,7 +30,7 @@ class AllReduce:
     def setup(
         self,
         module: nn.Module,
-        make_optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer],
+        make_optimizer: MakeOptimizer,
         clock: Clock,
         context: Context,
         example: Any,
@@ -49,7 +49,7 @@ class AllReduce:
         # DDP sorts its buckets after the first backward, and a sum depends on its buckets: one backward before the
         # first step of every launch makes a resumed run add in the same order as an uninterrupted one.
         self._ddp(example).mul(0.0).backward()
-        self.updater.optimizer.zero_grad(set_to_none=True)
+        self.updater.optimizer.forget_gradients()
         self._forget()
 
     def _forget(self) -> None:

@@ -1,15 +1,14 @@
 """One process: no gradient crosses anything."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from lockstep import faults
 from lockstep.parallel.settings import StrategySettings
-from lockstep.parallel.strategy import Agreed, B, Claim, Clock, Context, Order, Outcome, State
+from lockstep.parallel.strategy import Agreed, B, Claim, Clock, Context, MakeOptimizer, Order, Outcome, State
 from lockstep.parallel.update import Updater
 
 
@@ -24,7 +23,7 @@ class Single:
     def setup(
         self,
         module: nn.Module,
-        make_optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer],
+        make_optimizer: MakeOptimizer,
         clock: Clock,
         context: Context,
         example: Any,

@@ -1,6 +1,6 @@
 """The interface between the training loop and the way gradients cross processes."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
@@ -9,6 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lockstep.parallel.adamw import AdamW
+
+MakeOptimizer = Callable[[dict[str, nn.Parameter]], AdamW]
 B = TypeVar("B")
 B_contra = TypeVar("B_contra", contravariant=True)
 
@@ -87,7 +90,7 @@ class Strategy(Protocol):
     def setup(
         self,
         module: nn.Module,
-        make_optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer],
+        make_optimizer: MakeOptimizer,
         clock: Clock,
         context: Context,
         example: Any,

@@ -1,15 +1,11 @@
 """One worker's update: unscale, finite check, norm, clip, optimizer. Shared by all strategies that hold a whole model."""
 
-from collections.abc import Callable, Iterable
-
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
 from lockstep import faults
-from lockstep.parallel.strategy import State
-
-MOMENTS = ("exp_avg", "exp_avg_sq")
+from lockstep.parallel.strategy import MakeOptimizer, State
 
 
 class LossScale:
@@ -30,21 +26,17 @@ class LossScale:
 
 
 class Updater:
-    """Model and optimizer of one process. The optimizer is of the Adam family: two moments and a step count."""
+    """Model and optimizer of one process."""
 
     def __init__(
         self,
         module: nn.Module,
-        make_optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer],
+        make_optimizer: MakeOptimizer,
         clip: float | None,
         loss_scale: float | None,
     ) -> None:
         self.module = module
-        self.parameters = dict(module.named_parameters())
-        self.optimizer = make_optimizer(self.parameters.values())
-        for parameter in self.parameters.values():  # made now, so that the state has one shape at every moment
-            moments = {name: torch.zeros_like(parameter) for name in MOMENTS}
-            self.optimizer.state[parameter] = {"step": torch.zeros((), device=parameter.device), **moments}
+        self.optimizer = make_optimizer({name: p for name, p in module.named_parameters() if p.requires_grad})
         self.clip = clip
         self.scale = LossScale(loss_scale) if loss_scale is not None else None
 
@@ -53,7 +45,7 @@ class Updater:
 
     def apply(self, learning_rate: float) -> tuple[bool, float]:
         """Returns (applied, gradient norm). All workers hold the same gradient here, so they decide alike."""
-        gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
+        gradients = self.optimizer.gradients()
         scale = self.scale.value if self.scale is not None else 1.0
         norm = float(get_total_norm(gradients)) / scale
         finite = norm < float("inf")  # false for NaN as well
@@ -65,27 +57,23 @@ class Updater:
                 factor *= self.clip / norm
             if factor != 1.0:
                 torch._foreach_mul_(gradients, factor)
-            for group in self.optimizer.param_groups:
-                group["lr"] = learning_rate
             faults.at("update")
-            self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+            self.optimizer.step(gradients, learning_rate)
+        self.optimizer.forget_gradients()
         return finite, norm
 
     def state(self) -> State:
         tensors = dict(self.module.state_dict())
-        for name, parameter in self.parameters.items():
-            for moment in MOMENTS:
-                tensors[f"optimizer.{moment}.{name}"] = self.optimizer.state[parameter][moment]
-        first = next(iter(self.parameters.values()))
-        scalars = {"optimizer.step": float(self.optimizer.state[first]["step"])}
+        for moment, by_name in self.optimizer.moments.items():
+            tensors |= {f"optimizer.{moment}.{name}": tensor for name, tensor in by_name.items()}
+        scalars = {"optimizer.step": float(self.optimizer.steps[0])}
         if self.scale is not None:
             scalars |= {"loss_scale.value": self.scale.value, "loss_scale.good_steps": float(self.scale.good_steps)}
         return State(tensors, scalars)
 
     def load(self, scalars: dict[str, float]) -> list[str]:
-        for parameter in self.parameters.values():
-            self.optimizer.state[parameter]["step"].fill_(scalars["optimizer.step"])
+        for step in self.optimizer.steps:
+            step.fill_(scalars["optimizer.step"])
         if self.scale is None:
             return []
         if "loss_scale.value" not in scalars:

@@ -4,7 +4,7 @@ import hashlib
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -16,6 +16,7 @@ from torch import nn
 from lockstep import faults
 from lockstep.config import RunConfig
 from lockstep.errors import LockstepError
+from lockstep.parallel.adamw import AdamW
 from lockstep.parallel.strategy import Context, Strategy
 from lockstep.rundir import RunDirectory
 from lockstep.saved import Progress, newest_whole
@@ -174,10 +175,8 @@ class Loop:
         module = self.task.module().to(device)
         settings = self.config.optimizer
 
-        def make_optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-            return torch.optim.AdamW(
-                parameters, betas=settings.betas, eps=settings.epsilon, weight_decay=settings.weight_decay, fused=True
-            )
+        def make_optimizer(parameters: dict[str, nn.Parameter]) -> AdamW:
+            return AdamW(parameters, settings.betas, settings.epsilon, settings.weight_decay)
 
         scale = precision.FIRST_LOSS_SCALE if self.precision == "fp16" else None
         context = Context(self.team.rank, self.team.size, device, self.config.train.clip, scale)

@@ -4,6 +4,7 @@
 """
 
 import ctypes
+import inspect
 import json
 import os
 import platform
@@ -57,11 +58,21 @@ def keep_memory() -> None:
         libc.mallopt(-4, 0)  # M_MMAP_MAX
 
 
+def leave_compiler_out() -> None:
+    """torch marks this method as not to be compiled, and imports its whole compiler (two seconds) on the first call just
+    to say so. We compile nothing, so it may run as it is. Should torch do it differently one day, this has no effect."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    plain = inspect.unwrap(DistributedDataParallel._inside_ddp_forward)
+    setattr(plain, "__dynamo_disable", plain)  # noqa: B010
+
+
 def train(config: RunConfig, path: Path) -> str:
     """Trains as the worker that the environment says; returns why training ended."""
     from lockstep.team import join
 
     keep_memory()
+    leave_compiler_out()
     team = join(config.train.device, config.train.timeout_seconds)
     try:
         return _train(config, RunDirectory(path), team)
@@ -96,7 +107,8 @@ def _train(config: RunConfig, run: RunDirectory, team: "Team") -> str:
     choices = team.primary_does(lambda: _choose(run, config, team))
     threads = choices["threads"][str(team.size)]
     torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(config.train.deterministic)
+    if config.train.deterministic:  # even turning it off would import torch's compiler: two seconds
+        torch.use_deterministic_algorithms(True)
     batch = config.batch.model_copy(update=choices["batch"])
     task = team.all_do(lambda: make_task(config.model_copy(update={"batch": batch})))
     digest = task.data_facts["digest"]
