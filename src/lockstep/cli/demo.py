@@ -1,10 +1,14 @@
 """`lockstep demo`."""
 
-import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from lockstep.explain.summary import Summary
 
 
 def demo(
@@ -19,9 +23,8 @@ def demo(
     sentences never occur in training.
     """
     from rich.console import Console
-    from rich.table import Table
 
-    from lockstep.cli.common import print_json, summary_table
+    from lockstep.cli.common import print_json
     from lockstep.cli.evaluate import evaluate_run
     from lockstep.cli.train import run_training
     from lockstep.config import load
@@ -33,17 +36,25 @@ def demo(
     test = evaluate_run(run, "test", "best", {})
     if as_json:
         print_json({"summary": summary.as_dict(), "test": test})
-        return
-    console = Console()
-    table = Table(title="Ten sentences the model has never seen", title_justify="left", show_lines=True, expand=True)
+    else:
+        closing(Console(), run, summary, test)
+
+
+def closing(console: "Console", run: Path, summary: "Summary", test: dict[str, object], sentences: int = 10) -> None:
+    """What the person sees at the end: translations, figures, and what to do next."""
+    from rich.table import Table
+
+    from lockstep.cli.common import summary_table
+
+    table = Table(title="Sentences the model has never seen", title_justify="left", show_lines=True, expand=True)
     for heading in ("English", "translation", "reference"):
         table.add_column(heading)
     examples = test["examples"]
     assert isinstance(examples, list)
-    for source, translation, reference in examples:
+    for source, translation, reference in examples[:sentences]:
         right = translation == reference
         table.add_row(source, f"[{'green' if right else 'yellow'}]{translation}[/]", "same" if right else reference)
     console.print(table)
     console.print(summary_table(summary))
     console.print(f"Held-out test: sacreBLEU [bold]{test['sacrebleu']:.2f}[/] on {test['sentences']} sentences.")
-    console.print(f"Next: [bold]{Path(sys.argv[0]).name} translate {run}[/] and type a sentence.", highlight=False)
+    console.print(f"Next: [bold]lockstep translate {run}[/] and type a sentence.", highlight=False)

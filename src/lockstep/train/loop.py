@@ -286,9 +286,10 @@ class Loop:
         assert self.show is not None
         start = f"Going on from step {self.progress.step:,}" if self.progress.step else "Starting"
         parameters = sum(t.numel() for n, t in self.strategy.state().tensors.items() if not n.startswith("optimizer."))
+        workers, threads = self.team.size, torch.get_num_threads()
         self.show.say(
-            f"{start}: {parameters:,} parameters, {self.team.size} worker{'s' * (self.team.size > 1)} "
-            f"({self.strategy.name}), {self.precision}, {torch.get_num_threads()} threads each, {self.team.device.type}"
+            f"{start}: {parameters:,} parameters, {workers} worker{'s' * (workers > 1)} ({self.strategy.name}), "
+            f"{threads} thread{'s' * (threads > 1)} each, {self.precision}, {self.team.device.type}"
         )
 
 
