@@ -4,14 +4,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint bench venv clean
+.PHONY: demo test test-all lint bench venv clean
 
 demo: $(STAMP)
 	$(BIN)/lockstep demo
 
 test: lint
 	scripts/test-packages
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 3 --dist loadgroup
+
+test-all: lint
+	scripts/test-packages
+	$(BIN)/pytest -n 3 --dist loadgroup -m ""
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

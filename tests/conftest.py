@@ -121,13 +121,15 @@ def weights(run: Path, step: int) -> dict[str, bytes]:
 
 
 @contextmanager
-def running(tiny: Tiny, run: Path, *settings: str, workers: int) -> Iterator[subprocess.Popen[str]]:
+def running(
+    tiny: Tiny, run: Path, *settings: str, workers: int, steps_first: int = 3
+) -> Iterator[subprocess.Popen[str]]:
     """A long training in the background that has taken its first steps."""
     train = command("train", tiny.config, "train.steps=100000", *settings, "--workers", workers, "--run", run)
     process = subprocess.Popen(train, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         deadline = time.monotonic() + 60
-        while len(steps(run, workers - 1)) < 3:
+        while len(steps(run, workers - 1)) < steps_first:
             assert process.poll() is None, process.communicate()[1]
             assert time.monotonic() < deadline, "no step within a minute"
             time.sleep(0.05)

@@ -176,7 +176,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_full_disk_loses_nothing(tiny: Tiny, small_disk: Path, workers: int) -> None:
     run = small_disk / "run"
     train = ("train", tiny.config, "train.checkpoint_every=2", "train.keep_last=9", "--workers", workers, "--run", run)

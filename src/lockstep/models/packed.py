@@ -4,6 +4,7 @@ Every layer but attention treats words one by one, so they see one long list of 
 alone needs sentences side by side, `[sentences, longest, width]`; the words move there and back by their slots.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,12 +37,14 @@ class Layout:
             rows, longest, torch.from_numpy(np.asarray(lengths, np.int64)), torch.from_numpy(positions), slots, hidden
         )
 
-    def to(self, device: torch.device) -> "Layout":
-        def move(tensor: Tensor | None) -> Tensor | None:
-            return None if tensor is None else tensor.to(device, non_blocking=True)
+    def map(self, move: Callable[[Tensor], Tensor]) -> "Layout":
+        """The same layout with every tensor moved."""
+        slots = None if self.slots is None else move(self.slots)
+        hidden = None if self.hidden is None else move(self.hidden)
+        return Layout(self.rows, self.longest, move(self.lengths), move(self.positions), slots, hidden)
 
-        lengths, positions = self.lengths.to(device, non_blocking=True), self.positions.to(device, non_blocking=True)
-        return Layout(self.rows, self.longest, lengths, positions, move(self.slots), move(self.hidden))
+    def to(self, device: torch.device) -> "Layout":
+        return self.map(lambda tensor: tensor.to(device, non_blocking=True))
 
     def spread(self, packed: Tensor) -> Tensor:
         """`[words, width]` -> `[rows, longest, width]`, zero where no word is."""

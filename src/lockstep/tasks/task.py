@@ -19,6 +19,10 @@ class MicroBatch(Protocol):
     source_words: int
     target_words: int
 
+    def pin(self) -> "MicroBatch":
+        """In memory that a GPU can fetch from while it computes."""
+        ...
+
     def to(self, device: torch.device) -> "MicroBatch": ...
 
 

@@ -36,18 +36,22 @@ class PairBatch:
     source_words: int
     target_words: int
 
-    def to(self, device: torch.device) -> "PairBatch":
-        if device.type == "cpu":
-            return self
+    def map(self, move: Callable[[Tensor], Tensor]) -> "PairBatch":
         return PairBatch(
-            self.source.to(device, non_blocking=True),
-            self.source_layout.to(device),
-            self.target_in.to(device, non_blocking=True),
-            self.target_out.to(device, non_blocking=True),
-            self.target_layout.to(device),
+            move(self.source),
+            self.source_layout.map(move),
+            move(self.target_in),
+            move(self.target_out),
+            self.target_layout.map(move),
             self.source_words,
             self.target_words,
         )
+
+    def pin(self) -> "PairBatch":
+        return self.map(Tensor.pin_memory)
+
+    def to(self, device: torch.device) -> "PairBatch":
+        return self if device.type == "cpu" else self.map(lambda tensor: tensor.to(device, non_blocking=True))
 
 
 def pair_batch(pairs: ParallelSet, indices: np.ndarray, bos: int) -> PairBatch:

@@ -4,12 +4,13 @@ import hashlib
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -20,7 +21,7 @@ from lockstep.parallel.adamw import AdamW
 from lockstep.parallel.strategy import Context, Strategy
 from lockstep.rundir import RunDirectory
 from lockstep.saved import Progress, newest_whole
-from lockstep.tasks.task import Task
+from lockstep.tasks.task import MicroBatch, Task
 from lockstep.team import Team
 from lockstep.train import checkpoint, precision
 from lockstep.train.ahead import Ahead
@@ -81,7 +82,7 @@ class Loop:
             self._say_start()
         batches = self.task.batches(self.progress.epoch, self.progress.cursor)
         claims = self.strategy.claims(self.task.order, batches)
-        ahead = Ahead((claim.batch, self.task.micro_batches(claim.share)) for claim in claims)
+        ahead = Ahead((claim.batch, self._ready(claim.share)) for claim in claims)
         first = self.progress.step + 1
         try:
             if self.progress.score is None and self.progress.step and self.progress.step % settings.evaluate_every == 0:
@@ -168,6 +169,11 @@ class Loop:
             stop_signal.restore()
         self.journal.write("stop", reason=reason, step=self.progress.step, signal=stop_signal.name)
         return reason
+
+    def _ready(self, share: np.ndarray) -> Sequence[MicroBatch]:
+        """The tensors of a share, made in the background."""
+        micro_batches = self.task.micro_batches(share)
+        return [micro.pin() for micro in micro_batches] if self.team.device.type == "cuda" else micro_batches
 
     def _set_up(self, clock: PhaseClock) -> None:
         device = self.team.device
