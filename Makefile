@@ -11,11 +11,11 @@ demo: $(STAMP)
 
 test: lint
 	scripts/test-packages
-	$(BIN)/pytest -n 3 --dist loadgroup
+	$(BIN)/pytest -n 2 --dist loadgroup
 
 test-all: lint
 	scripts/test-packages
-	$(BIN)/pytest -n 3 --dist loadgroup -m ""
+	$(BIN)/pytest -n 2 --dist loadgroup -m ""
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

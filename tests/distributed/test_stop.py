@@ -53,17 +53,8 @@ def test_many_gradients_in_a_row_that_are_not_finite_stop_the_run(tiny: Tiny, tm
 
 
 def test_the_fp16_loss_scale_is_saved_and_found_again(tiny: Tiny, tmp_path: Path) -> None:
-    train = (
-        "train",
-        tiny.config,
-        "train.precision=fp16",
-        "train.checkpoint_every=2",
-        "--run",
-        tmp_path,
-        "--workers",
-        2,
-    )
-    lockstep(*train, "train.steps=4", fault="nan:phase=gradient:rank=1:step=3")
+    train = ("train", tiny.config, "train.precision=fp16", "train.checkpoint_every=2", "--run", tmp_path)
+    lockstep(*train, "train.steps=4", fault="nan:phase=gradient:step=3")
     scale = manifest(tmp_path, 4)["progress"]["scalars"]["loss_scale.value"]
     assert scale <= 2.0**15
     lockstep(*train, "train.steps=6")

@@ -120,8 +120,7 @@ def test_a_run_folder_that_is_a_file(tiny: Tiny, tmp_path: Path) -> None:
 
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(tiny: Tiny, tmp_path: Path) -> None:
-    workers = 2
-    train = ("train", tiny.config, "train.checkpoint_every=3", "--workers", workers, "--run", tmp_path)
+    train = ("train", tiny.config, "train.checkpoint_every=3", "--run", tmp_path)
     lockstep(*train, "train.steps=6")
     newest = next((tmp_path / "checkpoints" / "step-00000006" / "state").glob("*.safetensors"))
     content = bytearray(newest.read_bytes())
@@ -131,7 +130,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(tiny: Tiny, tmp_path:
     assert "step-00000006" in result.stderr
     assert "does not match its digest" in result.stderr
     assert "Going on from step 3" in result.stderr
-    lockstep("train", tiny.config, "train.steps=9", "--workers", workers, "--run", tmp_path / "straight")
+    lockstep("train", tiny.config, "train.steps=9", "--run", tmp_path / "straight")
     assert weights(tmp_path, 9) == weights(tmp_path / "straight", 9)
 
 
