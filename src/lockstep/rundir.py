@@ -28,7 +28,11 @@ class RunDirectory:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
-            raise LockstepError(f"{self.path} is a file.", "Choose another --run folder.", code=2) from None
+            raise LockstepError(
+                f"{self.path} cannot be a run folder: there is a file in the way.",
+                "Choose another --run folder.",
+                code=2,
+            ) from None
         except OSError as error:
             raise LockstepError(
                 f"The run folder {self.path} cannot be made: {error.strerror}.", "Choose another --run folder."

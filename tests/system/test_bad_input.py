@@ -116,7 +116,7 @@ def test_a_run_on_another_corpus_is_refused(tiny: Tiny, text: Path, tmp_path: Pa
 
 def test_a_run_folder_that_is_a_file(tiny: Tiny, tmp_path: Path) -> None:
     (tmp_path / "run").write_text("")
-    refused("train", tiny.config, "--run", tmp_path / "run", code=2, says=["run", "is a file"])
+    refused("train", tiny.config, "--run", tmp_path / "run", code=2, says=["run", "a file in the way"])
 
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(tiny: Tiny, tmp_path: Path) -> None:
@@ -216,3 +216,21 @@ def test_a_run_without_a_model(tmp_path: Path, name: str) -> None:
 def test_a_set_that_the_corpus_does_not_have(tiny: Tiny, tmp_path: Path) -> None:
     lockstep("train", tiny.config, "train.steps=1", "--run", tmp_path)
     refused("evaluate", tmp_path, "--set", "tset", code=2, says=["tset", "validation, test"])
+
+
+def test_a_folder_with_a_config_of_its_own_is_not_overwritten(tiny: Tiny, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(tiny.config.read_text())
+    refused("train", tmp_path / "config.yaml", "--run", tmp_path, code=2, says=["config.yaml", "overwritten"])
+    assert (tmp_path / "config.yaml").read_text() == tiny.config.read_text()
+
+
+def test_translating_a_file_onto_itself_or_from_bad_text(tiny: Tiny, tmp_path: Path) -> None:
+    run = tmp_path / "odd [/name]"
+    lockstep("train", tiny.config, "train.steps=1", "--run", run)
+    text = tmp_path / "text"
+    text.write_text("ba be\n")
+    refused("translate", run, "-i", text, "-o", text, code=2, says=["input as well"])
+    assert text.read_text() == "ba be\n"
+    text.write_bytes(b"\xff\xfe\n")
+    refused("translate", run, "-i", text, code=1, says=["UTF-8"])
+    assert "odd [/name]" in lockstep("runs", tmp_path).stdout

@@ -56,9 +56,10 @@ def duration(seconds: float) -> str:
 
 def summary_table(summary: "Summary") -> "Table":
     from rich import box
+    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE, show_header=False, title=f"Run {summary.run}", title_justify="left")
+    table = Table(box=box.SIMPLE, show_header=False, title=f"Run {escape(summary.run)}", title_justify="left")
     table.add_column(style="dim")
     table.add_column()
     table.add_row("state", f"{summary.state} at step {summary.step:,}")

@@ -16,6 +16,7 @@ def prepare(
     """
     from rich import box
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from lockstep.cli.common import prepare_corpus, print_json, read_config
@@ -24,7 +25,7 @@ def prepare(
     if as_json:
         print_json({"folder": str(corpus.folder)} | corpus.facts)
         return
-    table = Table(box=box.SIMPLE, title=f"Corpus {corpus.folder}", title_justify="left")
+    table = Table(box=box.SIMPLE, title=f"Corpus {escape(str(corpus.folder))}", title_justify="left")
     for heading in ("set", "pairs", "source words", "target words", "longest", "removed"):
         table.add_column(heading, justify="left" if heading in ("set", "removed") else "right")
     for name, facts in corpus.facts["sets"].items():

@@ -42,7 +42,9 @@ def demo(
 
 def closing(console: "Console", run: Path, summary: "Summary", test: dict[str, object], sentences: int = 10) -> None:
     """What the person sees at the end: translations, figures, and what to do next."""
+    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     from lockstep.cli.common import summary_table
 
@@ -53,8 +55,9 @@ def closing(console: "Console", run: Path, summary: "Summary", test: dict[str, o
     assert isinstance(examples, list)
     for source, translation, reference in examples[:sentences]:
         right = translation == reference
-        table.add_row(source, f"[{'green' if right else 'yellow'}]{translation}[/]", "same" if right else reference)
+        shown = Text(translation, style="green" if right else "yellow")
+        table.add_row(Text(source), shown, "same" if right else Text(reference))
     console.print(table)
     console.print(summary_table(summary))
     console.print(f"Held-out test: sacreBLEU [bold]{test['sacrebleu']:.2f}[/] on {test['sentences']} sentences.")
-    console.print(f"Next: [bold]lockstep translate {run}[/] and type a sentence.", highlight=False)
+    console.print(f"Next: [bold]lockstep translate {escape(str(run))}[/] and type a sentence.", highlight=False)

@@ -1,9 +1,11 @@
 """The `lockstep` command. Heavy imports happen inside the commands, so that help comes at once."""
 
 import sys
+from typing import Annotated
 
 import typer
 
+from lockstep import __version__
 from lockstep.cli import config, data, demo, evaluate, runs, train, translate
 from lockstep.errors import LockstepError
 
@@ -23,6 +25,21 @@ app.command()(evaluate.evaluate)
 app.command()(translate.translate)
 app.command()(runs.runs)
 app.add_typer(config.app, name="config")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"lockstep {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Trains sequence-to-sequence models in parallel and explains every run."""
 
 
 def main() -> None:

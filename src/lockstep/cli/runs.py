@@ -13,6 +13,7 @@ def runs(
     """List the runs in a folder: state, step, best score, speed."""
     from rich import box
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from lockstep.cli.common import print_json
@@ -27,12 +28,12 @@ def runs(
         return
     table = Table(box=box.SIMPLE)
     for heading in ("run", "state", "step", "best BLEU", "at step", "words/s", "workers"):
-        table.add_column(heading, justify="left" if heading in ("run", "state") else "right")
+        table.add_column(heading, justify="left" if heading in ("run", "state") else "right", overflow="fold")
     for summary in found:
         score = "-" if summary.best_score is None else f"{summary.best_score:.2f}"
         speed = "-" if summary.words_per_second is None else f"{summary.words_per_second:,.0f}"
         at = "-" if summary.best_step is None else f"{summary.best_step:,}"
-        table.add_row(summary.run, summary.state, f"{summary.step:,}", score, at, speed, str(summary.workers))
+        table.add_row(escape(summary.run), summary.state, f"{summary.step:,}", score, at, speed, str(summary.workers))
     Console().print(table if found else f"No runs in {folder}.")
 
 

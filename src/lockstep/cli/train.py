@@ -100,13 +100,13 @@ def _close(run: Path, as_json: bool, show: bool, told_to_stop: int | None, begin
     from lockstep.explain.summary import summarise
 
     summary = summarise(run)
+    if told_to_stop is not None and (summary.ended is None or summary.ended < begin):
+        print("Stopped before a new step was saved. The same command starts from the last checkpoint.", file=sys.stderr)
+        sys.exit(128 + told_to_stop)
     if as_json:
         print_json(summary.as_dict())
     elif show:
         Console().print(summary_table(summary))
-    if told_to_stop is not None and (summary.ended is None or summary.ended < begin):
-        print("Stopped before anything could be saved. The same command goes on from before.", file=sys.stderr)
-        sys.exit(128 + told_to_stop)
     if summary.state == "stopped":
         print(f"Stopped at step {summary.step:,} and saved. The same command goes on from there.", file=sys.stderr)
         sys.exit(128 + signal.Signals[summary.stop_signal or "SIGTERM"])

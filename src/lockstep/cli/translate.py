@@ -1,5 +1,6 @@
 """`lockstep translate`."""
 
+import io
 import os
 import sys
 from pathlib import Path
@@ -33,8 +34,12 @@ def translate(
     search = {name: value for name, value in overrides.items() if value is not None}
     translator = Translator.load(find_model(run, checkpoint), search, str(pick_device("auto", 0)))
     with contextlib.ExitStack() as files:
+        if source is not None and output is not None and output.exists() and output.samefile(source):
+            raise LockstepError(f"{output} is the input as well.", "Write to another file.", code=2)
         try:
-            read = sys.stdin if source is None else files.enter_context(source.open(encoding="utf-8", newline="\n"))
+            if isinstance(sys.stdin, io.TextIOWrapper):
+                sys.stdin.reconfigure(encoding="utf-8-sig", errors="strict", newline="\n")
+            read = sys.stdin if source is None else files.enter_context(source.open(encoding="utf-8-sig", newline="\n"))
             write = sys.stdout if output is None else files.enter_context(output.open("w", encoding="utf-8"))
         except OSError as error:
             raise LockstepError(f"{error.filename}: {error.strerror}.", "Check the path.", code=2) from None

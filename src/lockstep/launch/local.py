@@ -68,12 +68,15 @@ def launch(command: list[str], workers: int, port: int = 0, stop_seconds: int = 
         signals_to_handle="SIGTERM,SIGINT" + (",SIGHUP" if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN else ""),
         shutdown_timeout=stop_seconds,
     )
+    logging.disable(logging.WARNING)  # the agent's remarks on a stop read like errors
     try:
         elastic_launch(config, command[0])(*command[1:])
     except SignalException as stopped:
         return Stopped(stopped.sigval)
     except ChildFailedError as error:
         raise _root_cause(error) from None
+    finally:
+        logging.disable(logging.NOTSET)
     return None
 
 

@@ -88,6 +88,10 @@ class Loop:
             if self.progress.score is None and self.progress.step and self.progress.step % settings.evaluate_every == 0:
                 self._evaluate(forward)  # a signal came before it could
             reason = self._reason_to_stop()
+            if reason == "finished" and self.show is not None:
+                self.show.say(
+                    f"Nothing to do: step {self.progress.step:,} is reached and train.steps is {settings.steps:,}."
+                )
             while reason is None:
                 step = self.progress.step + 1
                 faults.step(step)
@@ -196,13 +200,13 @@ class Loop:
             self.journal.write("fault", what="damaged checkpoint passed over", detail=sentence)
             print(f"Checkpoint {sentence}: passed over.", file=sys.stderr)
         if saved is None:
-            if self.attempt > 1:
-                self.journal.write("resume", step=0, checkpoint=None, attempt=self.attempt, reset=[])
             if passed:
                 raise LockstepError(
                     f"No checkpoint in {self.run.checkpoints} is whole ({'; '.join(passed)}).",
                     "Move the run folder away to start from the beginning.",
                 )
+            if self.attempt > 1:
+                self.journal.write("resume", step=0, checkpoint=None, attempt=self.attempt, reset=[])
             return
         checkpoint.load(saved, self.strategy.state().tensors, self.team)
         self.progress = saved.progress()

@@ -146,6 +146,12 @@ def _train(config: RunConfig, run: RunDirectory, team: "Team") -> str:
 
 def _enter(run: RunDirectory, config: RunConfig) -> TextIO:
     run.create()
+    if run.config.exists() and not run.choices.exists():
+        raise LockstepError(
+            f"{run.path} holds a config.yaml that is not a run's and would be overwritten.",
+            "Choose another --run folder.",
+            code=2,
+        )
     lock = run.lock()
     check_resume(run, config)
     return lock
@@ -187,9 +193,9 @@ def _record(
     places = {"folder": config.data.folder.absolute(), "corpus": task.data_folder.absolute()}
     config = config.model_copy(update={"data": config.data.model_copy(update=places)})
     changed = differences(_config_of(run), config)[1] if run.config.exists() else {}
+    write_json(run.choices, choices)
     write_whole(run.config, config.to_yaml())
     write_json(run.data, task.data_facts)
-    write_json(run.choices, choices)
     write_json(run.environment, _environment(hosts, choices))
     return changed
 

@@ -26,6 +26,8 @@ def find_model(path: Path, checkpoint: Literal["best", "last"] = "best") -> Path
         return path
     if (path / "model" / "model.safetensors").is_file():
         return path / "model"
+    if not path.is_dir():
+        raise LockstepError(f"There is no folder {path}.", "Name a run folder, a checkpoint or a model folder.", code=2)
     whole = [saved for saved in listed(path / "checkpoints") if saved.damage("model/") is None]
     if not whole:
         raise LockstepError(
@@ -82,5 +84,5 @@ class Translator:
     def stream(self, lines: Iterable[str], chunk: int) -> Iterator[tuple[str, str]]:
         """(line, translation) for lines as they come, `chunk` of them decoded together."""
         lines = iter(lines)
-        while texts := [line.rstrip("\n") for line in itertools.islice(lines, chunk)]:
+        while texts := [line.rstrip("\r\n") for line in itertools.islice(lines, chunk)]:
             yield from zip(texts, self.translate(texts), strict=True)
