@@ -1,10 +1,14 @@
-"""Target words per second of `lockstep train` itself, for several ways to use the same cores.
+"""How fast `lockstep train` trains, beside what the machine can do and what a tutorial's loop does.
 
-    python benchmarks/speed.py [--steps 30] [--rounds 3] [--text FOLDER]
+    python benchmarks/speed.py [--text FOLDER] [--rounds 3] [--steps 20] [--models S,base] [--json FILE]
 
-Runs are interleaved, so that a noisy machine hits every setting alike; figures are medians over the rounds, warm-up steps
-left out, and the ratio is to the first row. FOLDER holds train.en, train.de, val.en and val.de; without it the built-in
-grammar writes the text.
+Every row is the real command with journal, clock, TensorBoard and progress on. Rows are interleaved, so that a noisy
+machine hits all alike; figures are medians over the rounds with warm-up steps left out, by the wall clock from one
+journal line to the next. FOLDER holds train.en, train.de, val.en and val.de; without it the built-in grammar writes the
+text. Ratios are to the yardstick (`yardstick.py`): fp32, all cores as threads of one process.
+
+The peak is what one large matrix product reaches in the same round, in the row's number format and with as many threads
+as the row has in all. FLOPs are those of the matrix products of forward and backward, as torch counts them.
 """
 
 import argparse
@@ -14,66 +18,238 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-MODEL_S = {"encoder_layers": 3, "decoder_layers": 3, "width": 256, "feed_forward": 1024, "heads": 4, "dropout": 0.1}
+WARMUP_STEPS = 5
+MODELS: dict[str, dict[str, Any]] = {
+    "S": {"encoder_layers": 3, "decoder_layers": 3, "width": 256, "feed_forward": 1024, "heads": 4, "dropout": 0.1},
+    "base": {"encoder_layers": 6, "decoder_layers": 6, "width": 512, "feed_forward": 2048, "heads": 8, "dropout": 0.1},
+}
+CORES = len(os.sched_getaffinity(0))
 
 
-def settings(cores: int) -> list[tuple[str, list[str]]]:
-    """Name and command-line words of every row."""
-    rows = [(f"1 worker x {cores} threads", ["--workers", "1", f"train.threads={cores}"])]
-    if cores > 1:
-        rows.append((f"{cores} workers x 1 thread, allreduce", ["--workers", str(cores), "train.threads=1"]))
-    return rows
+@dataclass
+class Row:
+    """A setting and what was measured of it."""
+
+    model: str
+    precision: str
+    workers: int
+    without: str = ""
+    speeds: list[float] = field(default_factory=list)  # target words/s
+    peak_shares: list[float] = field(default_factory=list)
+    summaries: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        ways = f"{self.workers} worker{'s' * (self.workers > 1)} x {CORES // self.workers}"
+        return f"{self.model:4} {self.precision}  {ways}{', no communication' * bool(self.without)}"
 
 
-def measure(config: Path, words: list[str], run: Path) -> dict[str, Any]:
-    command = [sys.executable, "-m", "lockstep", "train", str(config), *words, "--run", str(run), "--json"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return dict(json.loads(done.stdout))
+def rows_of(models: list[str], precisions: list[str]) -> list[Row]:
+    rows = [Row(model, precision, workers) for model in models for precision in precisions for workers in (1, CORES)]
+    return [*rows, Row(models[0], "fp32", CORES, without="communication")] if CORES > 1 else rows[::2]
+
+
+def measure(row: Row, config: Path, run: Path, steps: int) -> tuple[float, dict[str, Any]]:
+    """Target words per second by the wall clock, and the command's own summary."""
+    command = [sys.executable, "-m", "lockstep", "train", str(config), "--workers", str(row.workers), "--json"]
+    command += ["--run", str(run), f"train.precision={row.precision}", f"train.threads={CORES // row.workers}"]
+    command += [f"train.steps={steps}"]
+    environment = os.environ | {"LOCKSTEP_WITHOUT": row.without}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}\n{done.stderr}")
+    lines = [json.loads(line) for line in Path(run, "journal", "worker-0000.jsonl").read_text().splitlines()]
+    steps_done = [line for line in lines if line["kind"] == "step"][WARMUP_STEPS - 1 :]
+    words = sum(line["global_target_words"] for line in steps_done[1:])
+    return words / (steps_done[-1]["time"] - steps_done[0]["time"]), json.loads(done.stdout)
+
+
+PEAK = """
+import sys, time, torch
+threads, dtype = int(sys.argv[1]), getattr(torch, sys.argv[2])
+torch.set_num_threads(threads)
+a, b = torch.randn(2048, 2048).to(dtype), torch.randn(2048, 2048).to(dtype)
+best = float("inf")
+for _ in range(12):
+    begin = time.perf_counter()
+    a @ b
+    best = min(best, time.perf_counter() - begin)
+print(2 * 2048**3 / best)
+"""
+
+
+def peak(precision: str) -> float:
+    """FLOP/s of the best of several large products with all cores."""
+    dtype = {"fp32": "float32", "bf16": "bfloat16"}[precision]
+    done = subprocess.run([sys.executable, "-c", PEAK, str(CORES), dtype], check=True, capture_output=True, text=True)
+    return float(done.stdout)
+
+
+FACTS = """
+import json, sys
+from pathlib import Path
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from lockstep.config import load
+from lockstep.tasks.registry import make_task
+task = make_task(load(Path(sys.argv[1]), []))
+module, batches = task.module(), task.batches(0, 0)
+flops = words = places = computed = 0
+for _ in range(3):
+    (batch,) = task.micro_batches(task.order.share(next(batches), 0, 1))
+    with FlopCounterMode(display=False) as counter:
+        module(batch).backward()
+    flops += counter.get_total_flops()
+    words += batch.target_words
+    for layout in (batch.source_layout, batch.target_layout):
+        places += int(layout.lengths.sum())
+        computed += layout.rows * layout.longest
+parameters = sum(p.numel() for p in module.parameters())
+print(json.dumps({"flops_per_word": flops / words, "attention_padding": 1 - places / computed, "parameters": parameters}))
+"""
+
+
+def facts_of(config: Path) -> dict[str, float]:
+    """FLOPs per target word, padding and parameters, from three real batches."""
+    done = subprocess.run([sys.executable, "-c", FACTS, str(config)], check=True, capture_output=True, text=True)
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def yardstick(corpus: Path, steps: int) -> dict[str, float]:
+    program = Path(__file__).with_name("yardstick.py")
+    command = [sys.executable, str(program), str(corpus), "--steps", str(steps), "--threads", str(CORES)]
+    return dict(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+
+
+def write_configs(folder: Path, text: Path | None, models: list[str]) -> dict[str, Path]:
+    data: dict[str, Any] = {"grammar": {"train": 30_000, "validation": 8}, "vocabulary": {"size": 3000}}
+    if text is not None:
+        data = {"folder": str(text.absolute()), "train": ["train"], "validation": ["val"], "vocabulary": {"size": 8000}}
+    configs = {}
+    for model in models:
+        config = {
+            "data": data | {"corpus": str(folder / "corpus")},
+            "batch": {"words": 4096},
+            "model": MODELS[model],
+            "train": {"evaluate_every": 10**9, "checkpoint_every": 10**9},
+            "search": {"beam": 1, "max_ratio": 0.01},
+        }
+        configs[model] = folder / f"{model}.yaml"
+        configs[model].write_text(yaml.safe_dump(config))
+    return configs
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--text", type=Path, help="folder with train.en, train.de, val.en, val.de")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--text", type=Path)
+    parser.add_argument("--steps", type=int, default=20, help="measured steps of a row")
+    parser.add_argument("--models", default="S,base")
+    parser.add_argument("--emulated", action="store_true", help="measure bf16 even where it is emulated")
+    parser.add_argument("--json", type=Path, help="write everything that was measured to this file")
     options = parser.parse_args()
-    text = {"folder": str(options.text.absolute()), "train": ["train"], "validation": ["val"]} if options.text else {}
-    rows = settings(len(os.sched_getaffinity(0)))
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name, _ in rows}
+
+    import torch
+
+    from lockstep.train.precision import native_bf16
+
+    native = native_bf16(torch.device("cpu"))
+    models = options.models.split(",")
+    rows = rows_of(models, ["fp32", "bf16"] if native or options.emulated else ["fp32"])
+    measured_peaks = ["fp32", "bf16"] if native else ["fp32"]
+    yardsticks: list[float] = []
     with tempfile.TemporaryDirectory() as scratch:
-        data: dict[str, Any] = text or {"grammar": {"train": 30_000, "validation": 8}}
-        config = {
-            "data": data | {"corpus": f"{scratch}/corpus", "vocabulary": {"size": 8000 if text else 3000}},
-            "batch": {"words": 4096},
-            "model": MODEL_S,
-            "train": {"steps": options.steps, "evaluate_every": 10**9, "checkpoint_every": 10**9, "precision": "fp32"},
-            "search": {"beam": 1, "max_ratio": 0.1},
-        }
-        path = Path(scratch, "speed.yaml")
-        path.write_text(yaml.safe_dump(config))
+        configs = write_configs(Path(scratch), options.text, models)
+        facts = {model: facts_of(path) for model, path in configs.items()}
+        peaks: dict[str, list[float]] = {precision: [] for precision in measured_peaks}
         for number in range(options.rounds):
-            for name, words in rows:
-                print(f"round {number + 1}/{options.rounds}: {name}", file=sys.stderr)
-                found[name].append(measure(path, words, Path(scratch, f"{name} {number}")))
-    print_table(found)
+            say(f"round {number + 1}/{options.rounds}: peak and yardstick")
+            for precision in measured_peaks:
+                peaks[precision].append(peak(precision))
+            yardsticks.append(yardstick(Path(scratch, "corpus"), 3 + max(5, options.steps // 3))["words_per_second"])
+            for row in rows:
+                say(f"round {number + 1}/{options.rounds}: {row.name}")
+                steps = options.steps if row.model == "S" else max(4, options.steps // 4)
+                run = Path(scratch, f"{row.name} {number}".replace(" ", "-"))
+                speed, summary = measure(row, configs[row.model], run, WARMUP_STEPS + steps)
+                row.speeds.append(speed)
+                row.summaries.append(summary)
+                if row.precision in peaks:
+                    share = speed * facts[row.model]["flops_per_word"] / peaks[row.precision][-1]
+                    row.peak_shares.append(share)
+    print_tables(rows, facts, peaks, yardsticks, native)
+    if options.json:
+        found = [vars(row) for row in rows]
+        options.json.write_text(
+            json.dumps({"rows": found, "facts": facts, "peaks": peaks, "yardstick": yardsticks}, indent=1)
+        )
 
 
-def print_table(found: dict[str, list[dict[str, Any]]]) -> None:
-    base: float | None = None
-    print(f"{'setting':38} {'words/s':>8} {'ratio':>6}  a step is")
-    for name, results in found.items():
-        speed = statistics.median(result["words_per_second"] for result in results)
-        base = base or speed
-        phases = {
-            phase: statistics.median(r["phase_shares"][phase] for r in results) for phase in results[0]["phase_shares"]
+def say(message: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {message}, load {os.getloadavg()[0]:.2f}", file=sys.stderr)
+
+
+def print_tables(
+    rows: list[Row],
+    facts: dict[str, dict[str, float]],
+    peaks: dict[str, list[float]],
+    yardsticks: list[float],
+    native: bool,
+) -> None:
+    median = statistics.median
+    for model, known in facts.items():
+        print(
+            f"{model}: {known['parameters']:,} parameters, {known['flops_per_word'] / 1e6:.1f} MFLOP per target word, "
+            f"no padding but in attention scores ({known['attention_padding']:.1%} of their rows)"
+        )
+    for precision, found in peaks.items():
+        print(f"peak {precision}, {CORES} threads: {median(found) / 1e9:.0f} GFLOP/s")
+    if not native:
+        print("bf16: this CPU has no bf16 products")
+    base = median(yardsticks)
+    print(f"\n{'setting':40} {'words/s':>8} {'ratio':>6} {'GFLOP/s':>8} {'of peak':>8}  a step is")
+    print(f"{'yardstick (S, fp32, 1 process x ' + str(CORES) + ')':40} {base:8,.0f} {1:6.2f}")
+    for row in rows:
+        speed = median(row.speeds)
+        shares = {
+            phase: median(summary["phase_shares"][phase] for summary in row.summaries)
+            for phase in row.summaries[0]["phase_shares"]
         }
-        shares = ", ".join(f"{phase} {share:.0%}" for phase, share in phases.items())
-        print(f"{name:38} {speed:8,.0f} {speed / base:6.2f}  {shares}")
+        a_step = ", ".join(f"{phase} {share:.1%}" for phase, share in shares.items())
+        watching = median(summary["watching_share"] for summary in row.summaries)
+        ratio = median(s / y for s, y in zip(row.speeds, yardsticks, strict=True))
+        shown = f"{ratio:6.2f}" if row.model == "S" else " " * 6
+        rate = speed * facts[row.model]["flops_per_word"] / 1e9
+        share = f"{median(row.peak_shares):8.0%}" if row.peak_shares else " " * 8
+        print(f"{row.name:40} {speed:8,.0f} {shown} {rate:8.0f} {share}  {a_step}; watching {watching:.2%}")
+    print()
+    for text, above, below in comparisons(rows):
+        ratio = median(a / b for a, b in zip(above.speeds, below.speeds, strict=True))
+        print(f"{text:60} {ratio:.2f}")
+
+
+def comparisons(rows: list[Row]) -> list[tuple[str, Row, Row]]:
+    """Pairs of rows whose ratio says something."""
+    known = {(row.model, row.precision, row.workers, row.without): row for row in rows}
+    found = []
+    for (model, precision, workers, without), row in known.items():
+        alone = known.get((model, precision, CORES, "communication"))
+        if workers > 1 and not without:
+            found.append(
+                (f"{model} {precision}: {CORES} workers x 1 / 1 x {CORES}", row, known[model, precision, 1, ""])
+            )
+            if alone:
+                found.append((f"{model} {precision}: all-reduce / no communication", row, alone))
+        if precision == "bf16":
+            found.append((f"{model}: bf16 / fp32, {workers} workers", row, known[model, "fp32", workers, ""]))
+    return found
 
 
 if __name__ == "__main__":

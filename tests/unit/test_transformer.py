@@ -270,3 +270,51 @@ def test_bf16_autocast_stays_near_fp32() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         _, rough = forward(model, ids(MIXED), MIXED, ids(MIXED, seed=2), MIXED)
     assert_close(rough.float(), exact, atol=0.15)
+
+
+def by_the_book(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    query_bounds: Tensor,
+    key_bounds: Tensor,
+    longest_query: int,
+    longest_key: int,
+    window_size: tuple[int, int],
+) -> Tensor:
+    """What torch documents for `varlen_attn`, sentence by sentence: the kernel itself needs a GPU."""
+    assert query_bounds.dtype == key_bounds.dtype == torch.int32
+    assert longest_query == int(query_bounds.diff().max())
+    assert longest_key == int(key_bounds.diff().max())
+    parts = []
+    for sentence in range(len(query_bounds) - 1):
+        asking = query[query_bounds[sentence] : query_bounds[sentence + 1]].transpose(0, 1)
+        answering = slice(int(key_bounds[sentence]), int(key_bounds[sentence + 1]))
+        keys, values = key[answering].transpose(0, 1), value[answering].transpose(0, 1)
+        causal = window_size == (-1, 0)
+        mixed = torch.nn.functional.scaled_dot_product_attention(asking, keys, values, is_causal=causal)
+        parts.append(mixed.transpose(0, 1))
+    return torch.cat(parts)
+
+
+def test_attention_without_a_grid_gives_what_the_grid_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, target_lengths = small(), np.array([2, 6, 1, 4])
+    source, target = ids(MIXED), ids(target_lengths, seed=2)
+
+    def both() -> list[Tensor]:
+        memory, output = forward(model, source, MIXED, target, target_lengths)
+        loss = memory.square().sum() + output.square().sum()
+        return [memory, output, *torch.autograd.grad(loss, list(model.parameters()))]
+
+    expected = both()
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", by_the_book)
+    monkeypatch.setattr(transformer, "ragged", lambda query, drop: True)
+    for found, right in zip(both(), expected, strict=True):
+        assert_close(found, right, atol=1e-4)
+
+
+def test_attention_weights_can_have_a_dropout_of_their_own() -> None:
+    settings = TransformerSettings(width=16, heads=4, dropout=0.3, attention_dropout=0.0)
+    model = Transformer(settings, VOCABULARY)
+    assert {m.dropout for m in model.modules() if isinstance(m, transformer.Attention)} == {0.0}
+    assert {m.share for m in model.modules() if isinstance(m, transformer.Dropout)} == {0.3}

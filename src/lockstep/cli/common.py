@@ -71,11 +71,14 @@ def summary_table(summary: "Summary") -> "Table":
         table.add_row("speed", f"{summary.words_per_second:,.0f} target words/s, all workers")
         shares = ", ".join(f"{name} {share:.0%}" for name, share in summary.phase_shares.items())
         table.add_row("a step is", shares)
-    times = (
-        f"training {duration(summary.training_seconds)}, evaluation {duration(summary.evaluation_seconds)}, "
-        f"checkpoints {duration(summary.checkpoint_seconds)}"
-    )
-    table.add_row("time", times)
+        table.add_row("watching", f"{summary.watching_share:.2%} of the step time for clock, journal and progress")
+    times = {
+        "training": summary.training_seconds,
+        "evaluation": summary.evaluation_seconds,
+        "checkpoints": summary.checkpoint_seconds,
+    }
+    total = sum(times.values()) or 1.0
+    table.add_row("time", ", ".join(f"{name} {duration(s)} ({s / total:.0%})" for name, s in times.items()))
     if summary.loss is not None:
         table.add_row("training loss", f"{summary.loss:.3f} per target word at the last step")
     if summary.best_score is not None:

@@ -26,6 +26,7 @@ class Summary:
     seconds_per_step: float | None
     words_per_second: float | None  # target words, all workers
     phase_shares: dict[str, float]
+    watching_share: float | None  # time for clock, journal, TensorBoard and progress, as a share of the steps
     training_seconds: float
     evaluation_seconds: float
     checkpoint_seconds: float
@@ -69,6 +70,7 @@ def summarise(run: Path) -> Summary:
         seconds_per_step=mean(line["seconds"] for line in measured) if measured else None,
         words_per_second=sum(line["global_target_words"] for line in measured) / seconds if measured else None,
         phase_shares=_shares(measured),
+        watching_share=sum(line.get("watching", 0.0) for line in measured) / seconds if measured else None,
         training_seconds=sum(line["seconds"] for line in steps),
         evaluation_seconds=sum(line["seconds"] for line in evaluations),
         checkpoint_seconds=sum(line["seconds"] for line in journal.of("checkpoint")),

@@ -22,6 +22,7 @@ class Layout:
     positions: Tensor  # [words] place of the word in its sentence
     slots: Tensor | None  # [words] row * longest + position; None when all sentences have the same length
     hidden: Tensor | None  # [rows, 1, 1, longest] 0 where a word is and -inf where none is; None likewise
+    bounds: Tensor  # [rows + 1] int32, where each sentence begins in the packed list, and where the last one ends
 
     @classmethod
     def of(cls, lengths: np.ndarray) -> "Layout":
@@ -33,15 +34,24 @@ class Layout:
             slots = torch.from_numpy(np.repeat(np.arange(rows) * longest, lengths) + positions)
             outside = np.arange(longest)[None, :] >= np.asarray(lengths)[:, None]
             hidden = torch.from_numpy(np.where(outside, -np.inf, 0.0).astype(np.float32))[:, None, None, :]
+        bounds = np.zeros(rows + 1, np.int32)
+        np.cumsum(lengths, out=bounds[1:])
         return cls(
-            rows, longest, torch.from_numpy(np.asarray(lengths, np.int64)), torch.from_numpy(positions), slots, hidden
+            rows,
+            longest,
+            torch.from_numpy(np.asarray(lengths, np.int64)),
+            torch.from_numpy(positions),
+            slots,
+            hidden,
+            torch.from_numpy(bounds),
         )
 
     def map(self, move: Callable[[Tensor], Tensor]) -> "Layout":
         """The same layout with every tensor moved."""
         slots = None if self.slots is None else move(self.slots)
         hidden = None if self.hidden is None else move(self.hidden)
-        return Layout(self.rows, self.longest, move(self.lengths), move(self.positions), slots, hidden)
+        lengths, positions, bounds = move(self.lengths), move(self.positions), move(self.bounds)
+        return Layout(self.rows, self.longest, lengths, positions, slots, hidden, bounds)
 
     def to(self, device: torch.device) -> "Layout":
         return self.map(lambda tensor: tensor.to(device, non_blocking=True))

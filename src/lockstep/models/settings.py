@@ -24,6 +24,8 @@ class TransformerSettings(Settings):
     """Attention heads; the width must be a multiple of it."""
     dropout: float = Field(0.1, ge=0.0, lt=1.0)
     """Share of values set to zero in training: after embeddings and blocks, in attention weights and feed-forward."""
+    attention_dropout: float | None = Field(None, ge=0.0, lt=1.0)
+    """Another share for the attention weights; 0 lets GPUs attend without padding (bf16 and fp16)."""
     norm: Annotated[Literal["pre", "post"], FIXED] = "pre"
     """Layer norm before each block (trains more steadily) or after it (the original paper)."""
 

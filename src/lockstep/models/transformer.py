@@ -35,6 +35,32 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causa
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=drop, is_causal=causal)
 
 
+def ragged(query: Tensor, drop: float) -> bool:
+    """Can attention run on packed words? Flash kernels do, in half precision and without dropout."""
+    return query.is_cuda and query.dtype in (torch.bfloat16, torch.float16) and drop == 0.0
+
+
+def attend_ragged(
+    query: Tensor, key: Tensor, value: Tensor, layout: Layout, memory_layout: Layout, heads: int, causal: bool
+) -> Tensor:
+    """Attention over packed words `[words, width]`, no grid and no padding."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    query, key, value = (x.unflatten(1, (heads, -1)) for x in (query, key, value))  # [words, heads, size]
+    mixed = varlen_attn(
+        query,
+        key,
+        value,
+        layout.bounds,
+        memory_layout.bounds,
+        layout.longest,
+        memory_layout.longest,
+        window_size=(-1, 0) if causal else (-1, -1),
+    )
+    assert isinstance(mixed, Tensor)
+    return mixed.flatten(1)
+
+
 def _future(length: int, device: torch.device) -> Tensor:
     return torch.full((length, length), -math.inf, device=device).triu_(1)
 
@@ -42,9 +68,10 @@ def _future(length: int, device: torch.device) -> Tensor:
 class Attention(nn.Module):
     """Multi-head attention without biases. Queries and keys may come from different sentences (`memory`)."""
 
-    def __init__(self, width: int, heads: int, dropout: float) -> None:
+    def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()
-        self.heads, self.dropout = heads, dropout
+        width, own = settings.width, settings.attention_dropout
+        self.heads, self.dropout = settings.heads, settings.dropout if own is None else own
         self.query = nn.Linear(width, width, bias=False)
         self.key_value = nn.Linear(width, 2 * width, bias=False)
         self.output = nn.Linear(width, width, bias=False)
@@ -57,7 +84,11 @@ class Attention(nn.Module):
         return grid.transpose(1, 2).flatten(2)  # [rows, length, width]
 
     def forward(self, x: Tensor, layout: Layout, memory: Tensor, memory_layout: Layout, causal: bool = False) -> Tensor:
-        query = self._heads(layout.spread(self.query(x)))
+        query = self.query(x)
+        if ragged(query, self.dropout if self.training else 0.0):
+            key, value = self.key_value(memory).chunk(2, dim=-1)
+            return self.output(attend_ragged(query, key, value, layout, memory_layout, self.heads, causal))
+        query = self._heads(layout.spread(query))
         key, value = self.keys(memory, memory_layout)
         # A causal query never sees the empty places behind its own sentence's end that follow it.
         mask = None if causal else memory_layout.hidden
@@ -107,7 +138,7 @@ class Block(nn.Module):
 class EncoderLayer(nn.Module):
     def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()
-        self.attention = Block(Attention(settings.width, settings.heads, settings.dropout), settings)
+        self.attention = Block(Attention(settings), settings)
         self.feed_forward = Block(FeedForward(settings.width, settings.feed_forward, settings.dropout), settings)
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
@@ -119,8 +150,8 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()
-        self.attention = Block(Attention(settings.width, settings.heads, settings.dropout), settings)
-        self.source = Block(Attention(settings.width, settings.heads, settings.dropout), settings)
+        self.attention = Block(Attention(settings), settings)
+        self.source = Block(Attention(settings), settings)
         self.feed_forward = Block(FeedForward(settings.width, settings.feed_forward, settings.dropout), settings)
 
     def forward(self, x: Tensor, layout: Layout, memory: Tensor, memory_layout: Layout) -> Tensor:
@@ -137,30 +168,46 @@ class DecoderLayer(nn.Module):
         assert isinstance(attention, Attention)
         assert isinstance(source, Attention)
         y = self.attention.before(x).view(rows * beam, 1, width)
-        key, value = attention.key_value(y).chunk(2, dim=-1)
-        cache.append(attention._heads(key), attention._heads(value))
-        x = self.attention.after(x, attention.look(y, cache.key, cache.value, None).view(rows, beam, width))
+        key, value = cache.append(attention.key_value(y).squeeze(1))
+        x = self.attention.after(x, attention.look(y, key, value, None).view(rows, beam, width))
         # All hypotheses of a sentence look at one copy of its source: they are the queries of one row.
         x = self.source.after(x, source.look(self.source.before(x), cache.source_key, cache.source_value, cache.hidden))
         return self.feed_forward.after(x, self.feed_forward.sub_layer(self.feed_forward.before(x)))
 
 
 class LayerCache:
-    """Keys and values of one decoder layer: of the words so far per hypothesis, and of the source per sentence."""
+    """Keys and values of one decoder layer: of the words so far per hypothesis, and of the source per sentence.
+
+    The words so far are `[length, hypotheses, 2 x width]`, keys and values side by side: a new word goes behind the
+    others in place, and reordering hypotheses is one copy into a second buffer of the same size.
+    """
+
+    ROOM = 32  # words
 
     def __init__(self, source_key: Tensor, source_value: Tensor, hidden: Tensor | None, beam: int) -> None:
-        rows, heads, _, size = source_key.shape
+        rows, self.heads, _, self.size = source_key.shape
         self.source_key, self.source_value, self.hidden = source_key, source_value, hidden
-        self.key = source_key.new_empty(rows * beam, heads, 0, size)
-        self.value = source_key.new_empty(rows * beam, heads, 0, size)
+        self.length = 0
+        self._words = source_key.new_empty(self.ROOM, rows * beam, 2 * self.heads * self.size)
+        self._spare = torch.empty_like(self._words)
 
-    def append(self, key: Tensor, value: Tensor) -> None:
-        self.key = torch.cat([self.key, key.to(self.key.dtype)], dim=2)
-        self.value = torch.cat([self.value, value.to(self.value.dtype)], dim=2)
+    def append(self, key_value: Tensor) -> tuple[Tensor, Tensor]:
+        """Adds a word, `[hypotheses, 2 x width]`; returns keys and values so far, `[hypotheses, heads, length, size]`."""
+        if self.length == len(self._words):
+            self._words = torch.cat([self._words, self._words])
+            self._spare = torch.empty_like(self._words)
+        self._words[self.length] = key_value
+        self.length += 1
+        words = self._words[: self.length].unflatten(2, (2, self.heads, self.size))
+        key, value = words.permute(2, 1, 3, 0, 4).unbind()
+        return key, value
 
     def select(self, hypotheses: Tensor, sentences: Tensor | None) -> None:
         """Keep and reorder hypotheses; keep sentences when some have left the batch."""
-        self.key, self.value = self.key.index_select(0, hypotheses), self.value.index_select(0, hypotheses)
+        if len(hypotheses) != self._spare.shape[1]:
+            self._spare = self._words.new_empty(len(self._words), len(hypotheses), self._words.shape[2])
+        torch.index_select(self._words[: self.length], 1, hypotheses, out=self._spare[: self.length])
+        self._words, self._spare = self._spare, self._words
         if sentences is not None:
             self.source_key = self.source_key.index_select(0, sentences)
             self.source_value = self.source_value.index_select(0, sentences)
@@ -218,8 +265,13 @@ class Transformer(nn.Module):
             x = layer(x, layout, memory, memory_layout)
         return self.decoder_norm(x)
 
+    @property
+    def output_weight(self) -> Tensor:
+        """`[vocabulary, width]`: its products with a vector are the scores of the words."""
+        return self.embedding.weight
+
     def logits(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.embedding.weight)
+        return F.linear(x, self.output_weight)
 
     def start(self, memory: Tensor, layout: Layout, beam: int) -> list[LayerCache]:
         """Caches for decoding `beam` hypotheses of every source sentence."""

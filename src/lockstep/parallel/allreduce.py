@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lockstep import faults
+from lockstep.counterfactual import left_out
 from lockstep.parallel.settings import StrategySettings
 from lockstep.parallel.strategy import Agreed, B, Claim, Clock, Context, MakeOptimizer, Order, Outcome, State
 from lockstep.parallel.update import Updater
@@ -26,6 +27,7 @@ class AllReduce:
 
     def __init__(self, settings: StrategySettings) -> None:
         self.bucket_mb = settings.bucket_mb
+        self.silent = "communication" in left_out()
 
     def setup(
         self,
@@ -61,6 +63,11 @@ class AllReduce:
         buffer = bucket.buffer()
         span = [self.clock.stamp()]
         self._spans.append(span)
+        if self.silent:
+            span.append(span[0])
+            unchanged: torch.futures.Future[Tensor] = torch.futures.Future()
+            unchanged.set_result(buffer)
+            return unchanged
         self._bytes += buffer.numel() * buffer.element_size()
         work = dist.all_reduce(buffer, async_op=True)
         assert work is not None

@@ -18,6 +18,7 @@ from lockstep.data.settings import BatchSettings
 from lockstep.models.packed import Layout
 from lockstep.models.settings import TransformerSettings
 from lockstep.models.transformer import Transformer
+from lockstep.tasks.output_loss import cross_entropy
 from lockstep.tasks.task import Scores, total
 from lockstep.team import Team
 from lockstep.translate.decode import bleu, translate_packed
@@ -31,10 +32,10 @@ class PairBatch:
     source: Tensor  # [source words]
     source_layout: Layout
     target_in: Tensor  # [target words]
-    target_out: Tensor  # [target words], -100 where nothing is to be learned
+    target_out: Tensor  # [target words]
     target_layout: Layout
     source_words: int
-    target_words: int
+    target_words: int  # 0: the batch counts for nothing
 
     def map(self, move: Callable[[Tensor], Tensor]) -> "PairBatch":
         return PairBatch(
@@ -65,8 +66,6 @@ def pair_batch(pairs: ParallelSet, indices: np.ndarray, bos: int) -> PairBatch:
     shifted = np.empty_like(target)
     shifted[1:] = target[:-1]
     shifted[np.cumsum(target_lengths) - target_lengths] = bos
-    if empty:
-        target = np.full_like(target, -100)
     return PairBatch(
         torch.from_numpy(source),
         Layout.of(source_lengths),
@@ -86,14 +85,14 @@ class TranslationLoss(nn.Module):
         self.model = model
         self.label_smoothing = label_smoothing
 
-    def logits(self, batch: PairBatch) -> Tensor:
+    def guesses(self, batch: PairBatch) -> Tensor:
+        """A vector for each target word, `[target words, width]`, made from the words before it."""
         memory = self.model.encode(batch.source, batch.source_layout)
-        x = self.model.decode(batch.target_in, batch.target_layout, memory, batch.source_layout)
-        return self.model.logits(x)
+        return self.model.decode(batch.target_in, batch.target_layout, memory, batch.source_layout)
 
     def forward(self, batch: PairBatch) -> Tensor:
-        logits = self.logits(batch).float()  # [target words, vocabulary]
-        return F.cross_entropy(logits, batch.target_out, reduction="sum", label_smoothing=self.label_smoothing)
+        loss = cross_entropy(self.guesses(batch), self.model.output_weight, batch.target_out, self.label_smoothing)
+        return loss if batch.target_words else loss * 0.0
 
 
 class Translation:
@@ -162,7 +161,7 @@ def evaluate(
             hypotheses: list[tuple[int, str]] = []
             for part in runs_of(mine, pairs.source.lengths, search.batch_words):
                 batch = pair_batch(pairs, part, vocabulary.bos).to(team.device)
-                logits = module.logits(batch).float()
+                logits = module.model.logits(module.guesses(batch)).float()
                 loss[0] += F.cross_entropy(logits, batch.target_out, reduction="sum").double().cpu()
                 loss[1] += batch.target_words
                 matches.add(logits.argmax(-1), batch.target_out, batch.target_layout)

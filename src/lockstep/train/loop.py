@@ -16,6 +16,7 @@ from torch import nn
 
 from lockstep import faults
 from lockstep.config import RunConfig
+from lockstep.counterfactual import left_out
 from lockstep.errors import LockstepError
 from lockstep.parallel.adamw import AdamW
 from lockstep.parallel.strategy import Context, Strategy
@@ -81,6 +82,7 @@ class Loop:
             self.show = Show(self.run.console, settings.steps, self.progress.step)
             self._say_start()
         batches = self.task.batches(self.progress.epoch, self.progress.cursor)
+        counterfactual = bool(left_out())
         claims = self.strategy.claims(self.task.order, batches)
         ahead = Ahead((claim.batch, self._ready(claim.share)) for claim in claims)
         first = self.progress.step + 1
@@ -151,13 +153,19 @@ class Loop:
                     "applied": outcome.applied,
                     "batch": batch.digest,
                     "global_target_words": batch.target_words,
+                    "watching": clock.own,  # of the step before: this one's line is not written yet
                 }
+                clock.own = 0.0
+                begin = time.perf_counter()
                 self.journal.write("step", **line)
                 self._watch(line)
+                clock.own += time.perf_counter() - begin
                 self._count_skipped(outcome.applied)
 
                 reason = self._reason_to_stop() or ("signal" if agreed.stop else None)
                 gained = False
+                if counterfactual:
+                    continue
                 if reason != "signal" and (step % settings.evaluate_every == 0 or reason == "finished"):
                     gained = self._evaluate(forward)
                     told = self.strategy.agree(0.0, stop_signal.name is not None).stop
@@ -183,6 +191,8 @@ class Loop:
         device = self.team.device
         torch.manual_seed(self.config.train.seed)
         module = self.task.module().to(device)
+        if self.config.train.compile:
+            module.compile(dynamic=True)
         settings = self.config.optimizer
 
         def make_optimizer(parameters: dict[str, nn.Parameter]) -> AdamW:
@@ -297,9 +307,11 @@ class Loop:
         start = f"Going on from step {self.progress.step:,}" if self.progress.step else "Starting"
         parameters = sum(t.numel() for n, t in self.strategy.state().tensors.items() if not n.startswith("optimizer."))
         workers, threads = self.team.size, torch.get_num_threads()
+        emulated = " (emulated: this CPU has none, and fp32 is faster)"
+        products = self.precision + emulated * precision.emulated(self.precision, self.team.device)
         self.show.say(
             f"{start}: {parameters:,} parameters, {workers} worker{'s' * (workers > 1)} ({self.strategy.name}), "
-            f"{threads} thread{'s' * (threads > 1)} each, {self.precision}, {self.team.device.type}"
+            f"{threads} thread{'s' * (threads > 1)} each, {products}, {self.team.device.type}"
         )
 
 

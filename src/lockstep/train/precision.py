@@ -1,7 +1,7 @@
 """Which number format the matrix products use."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -31,3 +31,28 @@ def autocast(precision: str, device: torch.device) -> Callable[[], AbstractConte
     """Makes the context in which forward passes run."""
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
     return lambda: torch.autocast(device.type, dtype=dtype, enabled=precision != "fp32")
+
+
+def emulated(precision: str, device: torch.device) -> bool:
+    """Is the format one that this CPU has no products of?"""
+    return precision == "bf16" and device.type == "cpu" and not native_bf16(device)
+
+
+def products(precision: str, device: torch.device) -> AbstractContextManager[Any]:
+    """Around forward and backward passes: where a CPU has no bf16 products, their exact emulation."""
+    if not emulated(precision, device):
+        return nullcontext()
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    replaced = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default)
+
+    class Emulation(TorchDispatchMode):
+        """A bf16 product is one of fp32, rounded: so it is computed as one. torch's own way without the hardware gives
+        the same numbers and is a hundred times slower."""
+
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if function in replaced and args[-1].dtype is torch.bfloat16:
+                return function(*(tensor.float() for tensor in args), **(kwargs or {})).bfloat16()
+            return function(*args, **(kwargs or {}))
+
+    return Emulation()  # type: ignore[no-untyped-call]

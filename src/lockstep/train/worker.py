@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from lockstep.config import RunConfig, build, differences, read_yaml
+from lockstep.counterfactual import left_out
 from lockstep.errors import LockstepError
 from lockstep.files import read_json, write_json, write_whole
 from lockstep.rundir import RunDirectory
@@ -72,7 +73,8 @@ def train(config: RunConfig, path: Path) -> str:
     from lockstep.team import join
 
     keep_memory()
-    leave_compiler_out()
+    if not config.train.compile:
+        leave_compiler_out()
     team = join(config.train.device, config.train.timeout_seconds)
     try:
         return _train(config, RunDirectory(path), team)
@@ -101,6 +103,7 @@ def _train(config: RunConfig, run: RunDirectory, team: "Team") -> str:
     from lockstep.parallel.registry import make_strategy
     from lockstep.tasks.registry import make_task
     from lockstep.train.loop import Loop
+    from lockstep.train.precision import emulated, products
     from lockstep.watch.journal import Journal
 
     lock: TextIO | None = team.all_do(lambda: _enter(run, config) if team.primary else None)
@@ -125,14 +128,17 @@ def _train(config: RunConfig, run: RunDirectory, team: "Team") -> str:
         strategy=strategy.name,
         exact=strategy.exact,
         precision=choices["precision"],
+        emulated=emulated(choices["precision"], team.device),
         threads=threads,
         metric=task.metric,
         higher_is_better=task.higher_is_better,
+        without=left_out(),
         changed=changed,
     )
     try:
         loop = Loop(config, run, task, strategy, team, journal, choices["precision"], choices["launches"])
-        return loop.train()
+        with products(choices["precision"], team.device):
+            return loop.train()
     except OSError as error:
         raise LockstepError(
             f"{error.filename or f'The run folder {run.path}'}: {error.strerror}.",
@@ -154,6 +160,12 @@ def _enter(run: RunDirectory, config: RunConfig) -> TextIO:
         )
     lock = run.lock()
     check_resume(run, config)
+    if left_out() and _has_checkpoint(run):
+        raise LockstepError(
+            f"LOCKSTEP_WITHOUT is set, and the run {run.path} has a checkpoint that such a run would go on from.",
+            "Choose another --run folder, or unset it.",
+            code=2,
+        )
     return lock
 
 

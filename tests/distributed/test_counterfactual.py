@@ -1,0 +1,32 @@
+"""Runs that leave something out measure time, and nothing that they train can be taken for a result."""
+
+from pathlib import Path
+
+from conftest import Tiny, lockstep, steps
+from lockstep.watch.journal import read
+
+
+def test_without_communication_nothing_is_sent_and_nothing_is_saved(tiny: Tiny, tmp_path: Path) -> None:
+    train = ("train", tiny.config, "--workers", 2, "--run", tmp_path)
+    lockstep(*train, LOCKSTEP_WITHOUT="communication")
+    journal = read(tmp_path / "journal")
+    assert journal.of("run")[0]["without"] == ["communication"]
+    assert not journal.of("evaluation")
+    assert not list((tmp_path / "checkpoints").glob("step-*"))
+    mine, others = steps(tmp_path, 0), steps(tmp_path, 1)
+    assert len(mine) == len(others) == 8
+    assert all(line["bytes_sent"] == 0 for line in mine)
+    assert any(a["grad_norm"] != b["grad_norm"] for a, b in zip(mine, others, strict=True))
+
+    lockstep(*train)  # an ordinary launch starts from the beginning
+    assert read(tmp_path / "journal").of("run")[-1]["without"] == []
+    assert all(line["bytes_sent"] > 0 for line in steps(tmp_path))
+    refused = lockstep(*train, "train.steps=12", LOCKSTEP_WITHOUT="communication", code=2)
+    assert "has a checkpoint" in refused.stderr
+    assert steps(tmp_path)[-1]["step"] == 8
+
+
+def test_an_unknown_name_is_refused(tiny: Tiny, tmp_path: Path) -> None:
+    refused = lockstep("train", tiny.config, "--run", tmp_path, LOCKSTEP_WITHOUT="gravity", code=2)
+    assert "gravity" in refused.stderr
+    assert "communication" in refused.stderr

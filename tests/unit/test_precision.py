@@ -1,0 +1,48 @@
+import pytest
+import torch
+
+from lockstep.train import precision
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def no_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "native_bf16", lambda device: False)
+
+
+def test_auto_takes_bf16_only_where_the_hardware_multiplies_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "native_bf16", lambda device: True)
+    assert precision.resolve("auto", CPU) == "bf16"
+    monkeypatch.setattr(precision, "native_bf16", lambda device: False)
+    assert precision.resolve("auto", CPU) == "fp32"
+    assert precision.resolve("bf16", CPU) == "bf16"
+
+
+@pytest.mark.usefixtures("no_bf16")
+def test_emulated_products_are_those_of_torch() -> None:
+    torch.manual_seed(1)
+    layer, x = torch.nn.Linear(24, 16), torch.randn(32, 24, requires_grad=True)
+
+    def gradients() -> list[torch.Tensor]:
+        with torch.autocast("cpu", torch.bfloat16):
+            y = layer(x)
+        assert y.dtype is torch.bfloat16
+        return [y, *torch.autograd.grad(y.float().square().sum(), [x, *layer.parameters()])]
+
+    right = gradients()
+    with precision.products("bf16", CPU):
+        found = gradients()
+    for ours, theirs in zip(found, right, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=2**-7, atol=1e-3)  # sums in another order, rounded to 8 bits
+
+
+@pytest.mark.usefixtures("no_bf16")
+@pytest.mark.parametrize("name", ["fp32", "fp16"])
+def test_other_formats_are_left_alone(name: str) -> None:
+    assert not precision.emulated(name, CPU)
+
+
+def test_hardware_that_has_bf16_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "native_bf16", lambda device: True)
+    assert not precision.emulated("bf16", CPU)
