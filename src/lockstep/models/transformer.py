@@ -178,8 +178,8 @@ class DecoderLayer(nn.Module):
 class LayerCache:
     """Keys and values of one decoder layer: of the words so far per hypothesis, and of the source per sentence.
 
-    The words so far are `[length, hypotheses, 2 x width]`, keys and values side by side: a new word goes behind the
-    others in place, and reordering hypotheses is one copy into a second buffer of the same size.
+    The words so far are `[length, 2, hypotheses, width]`, keys and values: a new word goes behind the others in place,
+    and reordering hypotheses is one copy into a second buffer of the same size.
     """
 
     ROOM = 32  # words
@@ -188,7 +188,7 @@ class LayerCache:
         rows, self.heads, _, self.size = source_key.shape
         self.source_key, self.source_value, self.hidden = source_key, source_value, hidden
         self.length = 0
-        self._words = source_key.new_empty(self.ROOM, rows * beam, 2 * self.heads * self.size)
+        self._words = source_key.new_empty(self.ROOM, 2, rows * beam, self.heads * self.size)
         self._spare = torch.empty_like(self._words)
 
     def append(self, key_value: Tensor) -> tuple[Tensor, Tensor]:
@@ -196,17 +196,17 @@ class LayerCache:
         if self.length == len(self._words):
             self._words = torch.cat([self._words, self._words])
             self._spare = torch.empty_like(self._words)
-        self._words[self.length] = key_value
+        self._words[self.length] = key_value.unflatten(1, (2, -1)).transpose(0, 1)
         self.length += 1
-        words = self._words[: self.length].unflatten(2, (2, self.heads, self.size))
-        key, value = words.permute(2, 1, 3, 0, 4).unbind()
+        words = self._words[: self.length].unflatten(3, (self.heads, self.size))
+        key, value = words.permute(1, 2, 3, 0, 4).unbind()
         return key, value
 
     def select(self, hypotheses: Tensor, sentences: Tensor | None) -> None:
         """Keep and reorder hypotheses; keep sentences when some have left the batch."""
-        if len(hypotheses) != self._spare.shape[1]:
-            self._spare = self._words.new_empty(len(self._words), len(hypotheses), self._words.shape[2])
-        torch.index_select(self._words[: self.length], 1, hypotheses, out=self._spare[: self.length])
+        if len(hypotheses) != self._spare.shape[2]:
+            self._spare = self._words.new_empty(len(self._words), 2, len(hypotheses), self._words.shape[3])
+        torch.index_select(self._words[: self.length], 2, hypotheses, out=self._spare[: self.length])
         self._words, self._spare = self._spare, self._words
         if sentences is not None:
             self.source_key = self.source_key.index_select(0, sentences)

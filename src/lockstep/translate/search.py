@@ -32,8 +32,8 @@ def search(
     """The best translation of every packed source sentence, without its end mark.
 
     At each step the 2 x beam best continuations are split into those that end and those that go on; the ended ones
-    compete by score / length penalty with those that ended before. A sentence leaves the batch when nothing alive can
-    still win. All bookkeeping is tensor work on `[rows, beam]`.
+    compete by score / length penalty with those that ended before. A sentence leaves the batch when as many hypotheses
+    as the beam is wide have ended, or when nothing alive can still win. All bookkeeping is tensor work on `[rows, beam]`.
     """
     device, beam, rows = ids.device, settings.beam, len(lengths)
     layout = Layout.of(lengths).to(device)
@@ -73,9 +73,7 @@ def search(
 
         # The best an alive hypothesis can still reach is its score at the longest allowed length.
         bound = alive[:, 0] / ((5.0 + limits) / 6.0) ** settings.length_penalty
-        done = (ended[:, 0] > bound) | (position + 1 >= limits)
-        if beam == 1:  # greedy: the first end mark is the end
-            done |= ended[:, 0] > -torch.inf
+        done = (ended[:, 0] > bound) | (ended[:, -1] > -torch.inf) | (position + 1 >= limits)
         hypotheses = (torch.arange(len(sentence), device=device)[:, None] * beam + origin).flatten()
         left: Tensor | None = None
         if bool(done.any()):
