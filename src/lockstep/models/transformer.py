@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lockstep.models.dropout import Dropout, dropout
+from lockstep.models.dropout import Dropout, dropout, relu_dropout
 from lockstep.models.packed import Layout
 from lockstep.models.settings import TransformerSettings
 
@@ -111,10 +111,10 @@ class FeedForward(nn.Module):
         super().__init__()
         self.inner = nn.Linear(width, hidden)
         self.outer = nn.Linear(hidden, width)
-        self.dropout = Dropout(dropout)
+        self.dropout = dropout
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.outer(self.dropout(F.relu(self.inner(x))))
+        return self.outer(relu_dropout(self.inner(x), self.dropout if self.training else 0.0))
 
 
 class Block(nn.Module):
