@@ -1,6 +1,7 @@
 """Workers on this machine, started and watched by torch's elastic agent. It knows a command, not what it does."""
 
 import errno
+import gc
 import json
 import logging
 import os
@@ -48,11 +49,13 @@ def launch(command: list[str], workers: int, port: int = 0, stop_seconds: int = 
         TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",  # workers of a launch must not meet in the agent's own store
     )
     logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)
+    gc.disable()  # torch's import makes many objects and no garbage
 
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    gc.enable()
     logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)
     config = LaunchConfig(
         min_nodes=1,

@@ -4,8 +4,11 @@ torch's DistributedDataParallel keeps the buckets; a hook of ours sends them, so
 by the global word count beforehand) and the exchange can be timed.
 """
 
+import inspect
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -18,6 +21,23 @@ from lockstep.counterfactual import left_out
 from lockstep.parallel.settings import StrategySettings
 from lockstep.parallel.strategy import Agreed, B, Claim, Clock, Context, MakeOptimizer, Order, Outcome, State
 from lockstep.parallel.update import Updater
+
+
+@contextmanager
+def _compiler_left_out() -> Iterator[None]:
+    """Keeps DDP from importing torch's compiler, which takes two seconds, only to ask it whether to change the reducer
+    and to mark a method as not to be compiled. Unless it is there already we compile nothing, and the answers are known."""
+    if "torch._dynamo" in sys.modules:
+        yield
+        return
+    plain = inspect.unwrap(DistributedDataParallel._inside_ddp_forward)
+    setattr(plain, "__dynamo_disable", plain)  # noqa: B010
+    # As an attribute of torch: asking for the missing one would import it.
+    vars(torch)["_dynamo"] = SimpleNamespace(utils=SimpleNamespace(get_optimize_ddp_mode=lambda: "no_optimization"))
+    try:
+        yield
+    finally:
+        del vars(torch)["_dynamo"]
 
 
 class AllReduce:
@@ -39,13 +59,14 @@ class AllReduce:
     ) -> None:
         self.clock, self.context, self.raw = clock, context, module
         self.updater = Updater(module, make_optimizer, context.clip, context.loss_scale)
-        self._ddp = DistributedDataParallel(
-            module,
-            device_ids=[context.device] if context.device.type == "cuda" else None,
-            bucket_cap_mb=self.bucket_mb,
-            gradient_as_bucket_view=True,
-            forward_sync_buffers=False,
-        )
+        with _compiler_left_out():
+            self._ddp = DistributedDataParallel(
+                module,
+                device_ids=[context.device] if context.device.type == "cuda" else None,
+                bucket_cap_mb=self.bucket_mb,
+                gradient_as_bucket_view=True,
+                forward_sync_buffers=False,
+            )
         self._ddp.register_comm_hook(None, self._send)
         self._forget()
         # DDP sorts its buckets after the first backward, and a sum depends on its buckets: one backward before the

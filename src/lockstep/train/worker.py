@@ -4,14 +4,16 @@
 """
 
 import ctypes
-import inspect
+import gc
 import json
 import os
 import platform
 import signal
 import socket
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -59,23 +61,43 @@ def keep_memory() -> None:
         libc.mallopt(-4, 0)  # M_MMAP_MAX
 
 
-def leave_compiler_out() -> None:
-    """torch marks this method as not to be compiled, and imports its whole compiler (two seconds) on the first call just
-    to say so. We compile nothing, so it may run as it is. Should torch do it differently one day, this has no effect."""
-    from torch.nn.parallel import DistributedDataParallel
+def touch_memory(config: RunConfig) -> Callable[[], None]:
+    """Lets a spare core touch memory that the first step will need while this one imports torch: the kernel takes its
+    time over pages that are used for the first time. The returned call hands the memory to malloc, which keeps it."""
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ.get("WORLD_SIZE", "1")))
+    spare_cores = len(os.sched_getaffinity(0)) // here > 1
+    gpu = config.train.device == "cuda" or Path("/proc/driver/nvidia").exists()
+    model = config.model
+    vectors = (
+        24 * (config.batch.words or 0) * (model.encoder_layers + model.decoder_layers)
+    )  # kept for backward, at least
+    size = min(4 * vectors * model.width, 2**30)
+    if not spare_cores or gpu or size < 2**26 or platform.libc_ver()[0] != "glibc":
+        return lambda: None
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+    block = ctypes.c_void_p(libc.malloc(ctypes.c_size_t(size)))
+    if not block:
+        return lambda: None
+    toucher = threading.Thread(target=libc.memset, args=(block, 0, ctypes.c_size_t(size)))
+    toucher.start()
 
-    plain = inspect.unwrap(DistributedDataParallel._inside_ddp_forward)
-    setattr(plain, "__dynamo_disable", plain)  # noqa: B010
+    def hand_over() -> None:
+        toucher.join()
+        libc.free(block)
+
+    return hand_over
 
 
 def train(config: RunConfig, path: Path) -> str:
     """Trains as the worker that the environment says; returns why training ended."""
+    keep_memory()
+    touched = touch_memory(config)
+    gc.disable()  # the imports to come make many objects and no garbage
     from lockstep.team import join
 
-    keep_memory()
-    if not config.train.compile:
-        leave_compiler_out()
     team = join(config.train.device, config.train.timeout_seconds)
+    touched()
     try:
         return _train(config, RunDirectory(path), team)
     except RuntimeError as error:
@@ -137,6 +159,8 @@ def _train(config: RunConfig, run: RunDirectory, team: "Team") -> str:
     )
     try:
         loop = Loop(config, run, task, strategy, team, journal, choices["precision"], choices["launches"])
+        gc.freeze()
+        gc.enable()
         with products(choices["precision"], team.device):
             return loop.train()
     except OSError as error:

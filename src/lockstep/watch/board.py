@@ -8,18 +8,27 @@ class Board:
     """One event file per launch. `start` hides what a launch that was cut off had written beyond this step."""
 
     def __init__(self, folder: Path, start: int) -> None:
+        self._folder, self._start = folder, start
+        self._opened = False
+
+    def _open(self) -> None:
+        """With the first scalars, so that the import does not delay the first step."""
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         self._event, self._summary = Event, Summary
-        self._writer = EventFileWriter(str(folder), flush_secs=5)
+        self._writer = EventFileWriter(str(self._folder), flush_secs=5)
         session = SessionLog(status=SessionLog.START)
-        self._writer.add_event(Event(wall_time=time.time(), step=start + 1, session_log=session))
+        self._writer.add_event(Event(wall_time=time.time(), step=self._start + 1, session_log=session))
+        self._opened = True
 
     def scalars(self, step: int, values: dict[str, float]) -> None:
+        if not self._opened:
+            self._open()
         summary = self._summary(value=[self._summary.Value(tag=tag, simple_value=v) for tag, v in values.items()])
         self._writer.add_event(self._event(wall_time=time.time(), step=step, summary=summary))
 
     def close(self) -> None:
-        self._writer.close()
+        if self._opened:
+            self._writer.close()
