@@ -191,8 +191,6 @@ class Loop:
         device = self.team.device
         torch.manual_seed(self.config.train.seed)
         module = self.task.module().to(device)
-        if self.config.train.compile:
-            module.compile(dynamic=True)
         settings = self.config.optimizer
 
         def make_optimizer(parameters: dict[str, nn.Parameter]) -> AdamW:

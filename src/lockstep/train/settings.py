@@ -38,8 +38,6 @@ class TrainSettings(Settings):
     """CPU threads per worker; when not given, the cores of the machine shared out evenly."""
     deterministic: bool = False
     """On CUDA, use only kernels that give the same bits every time (slower)."""
-    compile: bool = False
-    """Let torch compile the model: a minute or more at the start, faster steps on GPUs (slower ones on CPU)."""
     timeout_seconds: float = Field(600.0, gt=0)
     """How long a worker waits for another before it gives up."""
 
