@@ -158,9 +158,9 @@ def test_a_compiled_catalogue_gives_the_same(tmp_path: Path, order: str) -> None
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (PO.replace('msgid "Untranslated"', "msgid Untranslated").encode(), "Line 19 of"),
-        (PO.encode() + b"garbage\n", "Line 32 of"),
-        (PO.encode().replace("Tschüss".encode(), b"Tsch\xfcss"), "Line 31 of"),
+        (PO.replace('msgid "Untranslated"', "msgid Untranslated").encode(), "Line 18 of"),
+        (PO.encode() + b"garbage\n", "Line 29 of"),
+        (PO.encode().replace("Tschüss".encode(), b"Tsch\xfcss"), "Line 28 of"),
         (PO.replace("UTF-8", "KLINGON").encode(), "unknown encoding KLINGON"),
     ],
 )

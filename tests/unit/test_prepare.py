@@ -365,11 +365,10 @@ def test_errors_in_jobs_and_in_drawing_them_come_in_their_order() -> None:
         yield from ("1", "2", "3")
         raise LockstepError("The file broke.", "Mend it.", code=2)
 
-    found = []
+    found: list[int] = []
     with Pool(2) as pool:
         with pytest.raises(LockstepError, match=r"The file broke\. Mend it\.") as caught:
-            for value in pool.map(int, jobs()):
-                found.append(value)  # noqa: PERF402
+            found.extend(pool.map(int, jobs()))
         assert (found, caught.value.code) == ([1, 2, 3], 2)
         with pytest.raises(ValueError, match="'x'"):
             list(pool.map(int, ["1", "x", *map(str, range(50))]))
