@@ -35,7 +35,9 @@ BLANKS = "\t\x0b\x0c\r\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u2001\u2002\u2003\u20
 BLANKS += "\u2028\u2029\u202f\u205f\u3000"
 """Everything that separates words, but for the space and the line feed."""
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\ue000-\uf8ff\ufff0-\ufffb\ufffd-\uffff\U000f0000-\U0010ffff]")
-_LOST = "\ufffd"
+_UNUSUAL = np.zeros(256, bool)
+"""The UTF-8 bytes without which text has none of these characters."""
+_UNUSUAL[[*range(ord("\n")), *range(ord("\n") + 1, ord(" ")), 0x7F, 0xC2, 0xEE, 0xEF, 0xF3, 0xF4]] = True
 
 Hashes = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
@@ -73,6 +75,12 @@ class Lines:
             return blanks + np.fromiter(map(bool, self.list), bool, len(self.list))
         characters = np.fromiter(map(len, self.list), np.int32, len(self.list))
         return -(-characters // CHARACTERS_PER_WORD)
+
+    def having(self, marked: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+        """The places of the sentences with at least one of the bytes that are marked in a table of 256."""
+        data = np.frombuffer(self.data, np.uint8)
+        found = np.flatnonzero(marked[data])
+        return np.unique(np.searchsorted(np.flatnonzero(data == ord("\n")), found)) if len(found) else found
 
     def only(self, chosen: Mask) -> "Lines":
         if chosen.all():
@@ -113,12 +121,9 @@ def _faults(settings: DataSettings, source: Lines, target: Lines) -> Iterator[tu
 
 
 def _control(side: Lines) -> Mask:
-    """`isprintable` passes ordinary text, but calls joiners, direction marks and soft hyphens unprintable."""
-    found = ~np.fromiter(map(str.isprintable, side.list), bool, len(side.list))
-    for place in np.flatnonzero(found):
+    found = np.zeros(len(side.list), bool)
+    for place in side.having(_UNUSUAL):
         found[place] = _CONTROL.search(side.list[place]) is not None
-    if _LOST in side.text:
-        found |= np.fromiter((_LOST in line for line in side.list), bool, len(side.list))
     return found
 
 
@@ -126,16 +131,10 @@ def _foreign(side: Lines, language: str, limit: float) -> Mask:
     """Where the letters of other scripts than the language's have a larger share than `limit`."""
     found = np.zeros(len(side.list), bool)
     script = script_of(language)
-    if script is None:
-        return found
-    if script.first_byte:
-        data = np.frombuffer(side.data, np.uint8)
-        ends = np.flatnonzero(data == ord("\n"))
-        suspects = np.unique(np.searchsorted(ends, np.flatnonzero(data >= script.first_byte)))
-    else:
-        suspects = np.arange(len(side.list))
-    for place in suspects:
-        found[place] = script.foreign(side.list[place]) > limit
+    if script is not None:
+        every = range(len(side.list))
+        for place in every if script.suspicious is None else side.having(script.suspicious):
+            found[place] = script.foreign(side.list[place]) > limit
     return found
 
 

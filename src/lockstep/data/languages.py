@@ -6,6 +6,8 @@ Only common languages are listed. Of any other one nothing is expected, so nothi
 import re
 from functools import lru_cache
 
+import numpy as np
+
 _RANGES = {  # code points of the letters of a script, as inside a regular expression's brackets
     "Latn": r"A-Za-z\u00aa\u00b5\u00ba\u00c0-\u02ff\u1d00-\u1eff\u2c60-\u2c7f\ua720-\ua7ff\uab30-\uab6f\ufb00-\ufb06"
     r"\uff21-\uff3a\uff41-\uff5a",
@@ -74,8 +76,8 @@ class Script:
 
     def __init__(self, name: str) -> None:
         own = _RANGES[name]
-        self.first_byte = 0xCD if name == "Latn" else None
-        """Text without a UTF-8 byte from here on has no letter of another script."""
+        self.suspicious = np.arange(256) >= 0xCD if name == "Latn" else None
+        """The UTF-8 bytes without which text has no letter of another script; None where every text has some."""
         self._weight = 3 if name in _DENSE else 1
         self._own = re.compile(f"[{own}]+")
         self._other = re.compile(rf"[^\W\d_{own}{_NEUTRAL}]+")

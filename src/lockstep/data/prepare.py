@@ -155,6 +155,8 @@ def _clean(settings: DataSettings, work: Path, pool: Pool, report: Report, check
 
 def _without_duplicates(settings: DataSettings, cleaned: list[Path]) -> tuple[list[Mask], Counter[Reason], int]:
     """Which pairs of each shard are learned from, why the others are not, and how many were read."""
+    if not cleaned:  # a catalogue may have no message that is translated
+        return [], Counter(), 0
     facts, hashes = zip(*map(shards.cleaned_facts, cleaned), strict=True)
     sizes = [fact["kept"] for fact in facts]
     removed: Counter[Reason] = Counter()
