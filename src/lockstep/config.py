@@ -177,7 +177,7 @@ def describe(key: str | None = None) -> list[dict[str, Any]]:
             "key": name,
             "type": display_as_type(info.annotation),
             "default": "(must be given)" if info.is_required() else _plain_default(info),
-            "text": info.description or "",
+            "text": " ".join((info.description or "").split()),
             "fixed": any(isinstance(mark, Fixed) for mark in info.metadata),
         }
         for name, info in leaves.items()

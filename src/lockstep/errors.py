@@ -13,3 +13,7 @@ class LockstepError(Exception):
         self.message = message
         self.remedy = remedy
         self.code = code
+
+    def __reduce__(self) -> tuple[type["LockstepError"], tuple[str, str, int]]:
+        """Crosses from one process to another with all its parts."""
+        return type(self), (self.message, self.remedy, self.code)

@@ -20,6 +20,10 @@ PHASES = (
     "rename",
     "renamed",
     "gradient",
+    "cleaned",
+    "vocabulary",
+    "encoded",
+    "joined",
 )
 _SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM}
 

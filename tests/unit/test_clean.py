@@ -1,20 +1,36 @@
+import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from lockstep.data.clean import Reason, clean, clean_encoded, piece_fault, text_fault
+from lockstep.data import clean as clean_module
+from lockstep.data.clean import BLANKS, Lines, Reason, clean, first_ones, pair_hashes, piece_fault
 from lockstep.data.settings import DataSettings
 
-SETTINGS = DataSettings(folder=Path(), train=["t"], validation=["v"], max_words=10, max_ratio=2.0, max_pieces=8)
+LIMITS: dict[str, Any] = {"max_words": 10, "max_ratio": 2.0, "max_pieces": 8}
 
 
-def words(count: int) -> str:
-    return " ".join(["w"] * count)
+def make(**more: Any) -> DataSettings:
+    return DataSettings.model_validate({"folder": Path(), "train": ["t"], "validation": ["v"]} | LIMITS | more)
+
+
+def fault(source: str, target: str, **more: Any) -> Reason | None:
+    left, right, removed = clean(make(**more), f"{source}\n", f"{target}\n")
+    assert len(left.list) == len(right.list) == 1 - sum(removed.values())
+    return next(iter(removed), None)
+
+
+def words(count: int, word: str = "w") -> str:
+    return " ".join([word] * count)
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "fault"),
+    ("source", "target", "expected"),
     [
         (1, 1, None),
         (0, 3, "empty"),
@@ -27,26 +43,104 @@ def words(count: int) -> str:
         (8, 2, "ratio"),
     ],
 )
-def test_pairs_are_judged_by_words_on_both_sides(source: int, target: int, fault: Reason | None) -> None:
-    assert text_fault(SETTINGS, words(source), words(target)) == fault
+def test_pairs_are_judged_by_words_on_both_sides(source: int, target: int, expected: Reason | None) -> None:
+    assert fault(words(source), words(target, "x")) == expected
+
+
+def test_each_limit_can_be_switched_off() -> None:
+    assert fault(words(50), words(50, "x"), max_words=None) is None
+    assert fault(words(1), words(9, "x"), max_ratio=None) is None
+    assert fault(words(9), words(9), max_identical=None) is None
+    assert fault("привет", "hallo", max_foreign=1) is None
+    assert fault("a\x07", "b", drop_control=False) is None
+
+
+@pytest.mark.parametrize("character", ["\x00", "\x07", "\x1b", "\x7f", "\x80", "\x9f", "\ufffd", "\uffff", "\ue000"])
+def test_control_private_and_lost_characters_are_found(character: str) -> None:
+    assert fault(f"a{character}b", "b") == "control"
+    assert fault("b", f"a{character}") == "control"
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "fault"), [(8, 8, None), (9, 1, "pieces"), (1, 9, "pieces"), (0, 1, "empty")]
+    "text", ["soft\u00adhyphen", "zero\u200cwidth", "\u200fdirection", "tab\tand\u2028line", "e\u0301 😀"]
 )
-def test_pairs_are_judged_by_pieces_on_both_sides(source: int, target: int, fault: Reason | None) -> None:
-    assert piece_fault(SETTINGS, source, target) == fault
+def test_unprintable_characters_that_belong_to_text_are_kept(text: str) -> None:
+    assert fault(text, "x") is None
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, None), (3, None), (4, "identical")])
+def test_the_same_text_on_both_sides_goes_when_it_is_more_than_a_name(count: int, expected: Reason | None) -> None:
+    assert fault(words(count), words(count)) == expected
+    assert fault(words(count), words(count), max_identical=0) == "identical"
+
+
+@pytest.mark.parametrize(
+    ("languages", "source", "target", "expected"),
+    [
+        ("en de", "Hello there", "Привет всем", "script"),
+        ("en de", "Привет всем", "Hallo zusammen", "script"),
+        ("en de", "The word привет means hello", "Das Wort привет bedeutet hallo", None),
+        ("en de", "Ærøskøbing, naïve, Łódź", "Größe „mit“ – Müll…", None),
+        ("en de", "5² = 25", "½", None),
+        ("en ru", "Hello there", "Hello there you", "script"),
+        ("en ru", "Windows 11 is here", "Windows 11 уже вышла", None),
+        ("en zh", "Use an Intel chip", "用 Intel 芯片", None),
+        ("en zh", "A test", "A test", "script"),
+        ("en ja", "Good morning", "おはようございます", None),
+        ("en sr", "Good morning", "Добро јутро", None),
+        ("en sr-Latn", "Good morning", "Добро јутро", "script"),
+        ("en-GB vi", "Good morning", "Chào buổi sáng", None),
+        ("en xx", "Good morning", "何でも", None),
+    ],
+)
+def test_text_in_the_wrong_script_is_found(languages: str, source: str, target: str, expected: Reason | None) -> None:
+    assert fault(source, target, languages=languages.split()) == expected
+
+
+def test_words_of_a_language_without_blanks_are_counted_by_characters() -> None:
+    assert fault("I would like to drink a cup of tea", "我想喝一杯热的红茶。", languages=["en", "zh"]) is None
+    assert fault("tea", "我" * 11, languages=["en", "zh"]) == "ratio"
+    assert fault("no", "我" * 21, languages=["en", "zh"]) == "long"
 
 
 def test_removed_pairs_are_counted_by_reason_and_the_rest_keep_their_order() -> None:
-    removed: Counter[Reason] = Counter()
-    pairs = [("a", "A"), ("", "A"), (words(11), "A"), (words(9), "A"), ("b", ""), ("c", "C")]
-    assert list(clean(SETTINGS, pairs, removed)) == [("a", "A"), ("c", "C")]
+    pairs = [("a", "A"), ("", "A"), (words(11), "A"), (words(9), "A"), ("b", " "), ("  c\t d ", "C\r")]
+    source, target, removed = clean(make(), *("".join(f"{pair[side]}\n" for pair in pairs) for side in (0, 1)))
+    assert (source.list, target.list) == (["a", "c d"], ["A", "C"])
     assert removed == {"empty": 2, "long": 1, "ratio": 1}
 
 
-def test_encoded_pairs_are_counted_by_reason() -> None:
-    removed: Counter[Reason] = Counter()
-    sources, targets = [[5], [5] * 9, [5], [5]], [[6], [6], [], [6] * 8]
-    assert clean_encoded(SETTINGS, sources, targets, removed) == [0, 3]
-    assert removed == {"pieces": 1, "empty": 1}
+def test_all_blanks_are_known() -> None:
+    assert set(BLANKS) == {chr(n) for n in range(sys.maxunicode + 1) if chr(n).isspace()} - {" ", "\n"}
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(st.sampled_from("ab  \t\r\u2028\xa0\u3000ä"), max_size=8), max_size=5))
+def test_blanks_become_single_as_if_each_line_was_split_and_joined(lines: list[str]) -> None:
+    assert Lines.of("".join(f"{line}\n" for line in lines)).list == [" ".join(line.split()) for line in lines]
+
+
+def test_hashes_name_pairs_and_not_their_joined_text() -> None:
+    source, target = Lines("a\na b\na\nä\n"), Lines("b\nc\nb\n€\n")
+    hashes = pair_hashes(source, target)
+    assert len(set(hashes.tolist())) == 3
+    assert hashes[0] == hashes[2]
+    assert pair_hashes(Lines("a b\n"), Lines("c\n"))[0] == hashes[1] != pair_hashes(Lines("a\n"), Lines("b c\n"))[0]
+    assert pair_hashes(Lines(""), Lines("")).tolist() == []
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 12).map(lambda n: n * (2**64 // 13)), max_size=40), st.sampled_from([1, 3, 100]))
+def test_the_first_of_equal_ones_stays(values: list[int], at_once: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clean_module, "HASHES_AT_ONCE", at_once)
+        first = first_ones(np.array(values, np.uint64))
+    assert first.tolist() == [value not in values[:place] for place, value in enumerate(values)]
+
+
+def test_encoded_pairs_are_judged_and_counted_by_reason() -> None:
+    lengths = np.array([[1, 9, 1, 1, 8], [1, 1, 0, 9, 8]])
+    kept, removed = piece_fault(make(), *lengths)
+    assert kept.tolist() == [True, False, False, False, True]
+    assert removed == Counter({"pieces": 2, "empty": 1})
+    assert piece_fault(make(max_pieces=None), *lengths)[1] == Counter({"empty": 1})

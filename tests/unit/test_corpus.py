@@ -8,10 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from lockstep.data.corpus import Corpus, SetWriter, Side, id_type, seal
+from lockstep.data.corpus import Corpus, Row, SetWriter, Side, id_type, seal
 from lockstep.errors import LockstepError
 
 FACTS: dict[str, Any] = {"settings": {}, "files": [], "grammar_version": None}
+
+
+def row(text: str, *sentences: list[int]) -> Row:
+    ids = np.array(sum(sentences, []), np.int32)
+    lengths = np.array([len(sentence) for sentence in sentences], np.int32)
+    return Row(ids, lengths, len(text.encode()), len(text.split()), text.encode())
 
 
 def make(folder: Path, size: int = 300) -> Corpus:
@@ -20,9 +26,9 @@ def make(folder: Path, size: int = 300) -> Corpus:
     sets = {}
     for name in ("train", "validation"):
         with SetWriter(folder, name, size) as writer:
-            writer.append(["a", "bb"], ["A", "B\u2028B"], [[5, 6], [size - 1]], [[7], []])
-            writer.append([], [], [], [])
-            writer.append([" c"], ["C"], [[8]], [[9, 10, 11]])
+            writer.append(row("a\nbb\n", [5, 6, 3], [size - 1, 3]), row("A\nB\u2028B\n", [7, 3], [3]))
+            writer.append(row(""), row(""))
+            writer.append(row(" c\n", [8, 3]), row("C\n", [9, 10, 11, 3]))
         sets[name] = writer.facts()
     seal(folder, {**FACTS, "id_type": id_type(size), "sets": sets})
     return Corpus.open(folder)
@@ -54,10 +60,23 @@ def test_facts_count_lines_words_and_bytes(tmp_path: Path) -> None:
         "lines": 3,
         "source_words": 7,
         "target_words": 7,
+        "source_plain_words": 3,
+        "target_plain_words": 4,
         "source_longest": 3,
         "target_longest": 4,
+        "source_lengths": [3],
+        "target_lengths": [3],
+        "length_step": 5,
         "text_bytes": len("a\nbb\n c\nA\nB\u2028B\nC\n".encode()),
     }
+
+
+def test_lengths_are_counted_in_steps_and_the_last_one_is_open(tmp_path: Path) -> None:
+    with SetWriter(tmp_path, "train", 300) as writer:
+        writer.append(row("", *([4] * n for n in (1, 5, 6, 11, 499, 500, 9000))), row("", *[[4]] * 7))
+    counts = writer.facts()["source_lengths"]
+    assert (counts[:3], counts[-1], len(counts), sum(counts)) == ([2, 1, 1], 3, 100, 7)
+    assert writer.facts()["target_lengths"] == [7]
 
 
 def test_texts_are_kept_for_evaluation_sets_only(tmp_path: Path) -> None:
@@ -116,7 +135,7 @@ def test_a_corpus_of_another_format_is_refused(tmp_path: Path) -> None:
     assert "has format 99" in error(tmp_path / "c").message
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"format": 1}', '{"format": 1, "content": {}}', "\x00"])
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"format": 2}', '{"format": 2, "content": {}}', "\x00"])
 def test_an_index_that_makes_no_sense_is_named(tmp_path: Path, content: str) -> None:
     make(tmp_path / "c")
     (tmp_path / "c" / "corpus.json").write_text(content)

@@ -2,9 +2,11 @@ import errno
 import gzip
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -17,6 +19,7 @@ from lockstep.data import corpus as corpus_module
 from lockstep.data import grammar
 from lockstep.data import prepare as prepare_module
 from lockstep.data.corpus import Corpus
+from lockstep.data.pool import Pool, WorkerEnded
 from lockstep.data.prepare import corpus_folder, fingerprint, prepare
 from lockstep.data.settings import DataSettings
 from lockstep.errors import LockstepError
@@ -29,7 +32,7 @@ import sys
 from lockstep.data.prepare import prepare
 from lockstep.data.settings import DataSettings
 stages = []
-def report(stage, count):
+def report(stage, count, total):
     if stage == "encode" and "encode" not in stages:
         print("encoding", flush=True)
         sys.stdin.readline()
@@ -43,7 +46,9 @@ print("made" if stages else "opened", corpus.digest, flush=True)
 
 def write_text(folder: Path, name: str, lines: int, seed: int = 1) -> None:
     draw = random.Random(f"{name}{seed}")
-    chosen = [draw.choices(range(len(ENGLISH)), k=draw.randint(2, 8)) for _ in range(lines)]
+    chosen: dict[tuple[int, ...], None] = {}  # as a set that keeps its order
+    while len(chosen) < lines:
+        chosen[tuple(draw.choices(range(len(ENGLISH)), k=draw.randint(2, 8)))] = None
     for language, words in (("en", ENGLISH), ("de", GERMAN)):
         content = "".join(" ".join(words[i] for i in sentence) + ".\n" for sentence in chosen)
         (folder / f"{name}.{language}").write_text(content, encoding="utf-8")
@@ -96,11 +101,16 @@ def test_a_prepared_corpus_holds_the_text(text: Path, tmp_path: Path) -> None:
 
 def test_removed_training_pairs_are_counted(text: Path, tmp_path: Path) -> None:
     with (text / "train.en").open("a") as en, (text / "train.de").open("a") as de:
-        en.write("\n" + "long " * 30 + "\n" + "a\n" + "qwxyz" * 40 + "\n▁\n")
-        de.write("leer\n" + "lang " * 30 + "\n" + "ein " * 9 + "\n" + "x\nx\n")
+        en.write("\n" + "long " * 30 + "\n" + "a\n" + "qwxyz" * 40 + "\n▁\n" + "same  old\nsame old\nbell \x07\n")
+        de.write("leer\n" + "lang " * 30 + "\n" + "ein " * 9 + "\n" + "x\nx\n" + "immer gleich\n" * 2 + "Klingel\n")
+        en.write("never translated at all\nин Москва\n")
+        de.write("never translated at all\nin Moskau\n")
     corpus = prepare(make_settings(text, tmp_path / "c", max_words=25, max_pieces=70))
-    assert corpus.facts["sets"]["train"]["removed"] == {"empty": 2, "long": 1, "pieces": 1, "ratio": 1}
-    assert corpus.facts["sets"]["train"]["lines"] == 300
+    train = corpus.facts["sets"]["train"]
+    reasons = {"control": 1, "long": 1, "ratio": 1, "identical": 1, "script": 1, "duplicate": 1, "pieces": 1}
+    assert train["removed"] == {"empty": 2} | reasons
+    assert (train["read"], train["lines"]) == (310, 301)
+    assert train["read"] == train["lines"] + sum(train["removed"].values())
     assert corpus.facts["sets"]["validation"]["removed"] == {}
 
 
@@ -116,16 +126,30 @@ def test_the_same_text_makes_the_same_corpus(text: Path, tmp_path: Path, kind: s
     assert first.digest != prepare(make_settings(text, tmp_path / "c")).digest
 
 
-def test_chunks_do_not_show_in_the_corpus(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shards_do_not_show_in_the_corpus(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = prepare(make_settings(text, tmp_path / "a"))
-    monkeypatch.setattr(prepare_module, "CHUNK_PAIRS", 7)
-    assert prepare(make_settings(text, tmp_path / "b")).digest == whole.digest
+    monkeypatch.setattr(prepare_module, "SHARD_LINES", 7)
+    cut = prepare(make_settings(text, tmp_path / "b", processes=1))
+    assert cut.digest == whole.digest
+    assert cut.facts["sets"] == whole.facts["sets"]
+
+
+def test_the_number_of_processes_does_not_show_in_the_corpus(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in text.glob("train.*"):
+        path.write_text(path.read_text() + "".join(path.read_text().splitlines(keepends=True)[:5]))
+    monkeypatch.setattr(prepare_module, "SHARD_LINES", 40)
+    made = [prepare(make_settings(text, tmp_path / str(count), processes=count)) for count in (1, 2, 3)]
+    assert len({corpus.digest for corpus in made}) == 1
+    assert made[0].facts == made[1].facts == made[2].facts
+    assert made[0].facts["sets"]["train"]["removed"] == {"duplicate": 5}
 
 
 def test_stages_are_reported_with_growing_counts(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepare_module, "CHUNK_PAIRS", 100)
+    monkeypatch.setattr(prepare_module, "SHARD_LINES", 100)
     heard: list[tuple[str, int]] = []
-    prepare(make_settings(text, tmp_path / "c"), lambda stage, lines: heard.append((stage, lines)))
+    prepare(make_settings(text, tmp_path / "c", processes=1), lambda stage, done, _: heard.append((stage, done)))
     assert list(dict.fromkeys(stage for stage, _ in heard)) == ["read", "vocabulary", "encode"]
     for stage, total in (("read", 320), ("vocabulary", 300), ("encode", 320)):
         counts = [lines for name, lines in heard if name == stage]
@@ -150,7 +174,7 @@ def test_a_ready_corpus_is_opened_and_not_made_again(text: Path, tmp_path: Path)
     settings = make_settings(text, tmp_path / "c")
     prepare(settings)
 
-    def fail(stage: str, lines: int) -> None:
+    def fail(stage: str, lines: int, total: int | None) -> None:
         raise AssertionError("made again")
 
     prepare(settings, fail)
@@ -227,7 +251,7 @@ def test_text_without_a_usable_pair_is_an_error(text: Path, tmp_path: Path) -> N
 
 
 def test_text_that_changes_meanwhile_is_an_error(text: Path, tmp_path: Path) -> None:
-    def change(stage: str, lines: int) -> None:
+    def change(stage: str, lines: int, total: int | None) -> None:
         if stage == "encode":
             os.utime(text / "train.en", ns=(0, 0))
 
@@ -236,17 +260,120 @@ def test_text_that_changes_meanwhile_is_an_error(text: Path, tmp_path: Path) -> 
     assert not partials(tmp_path)
 
 
-def test_a_killed_preparation_leaves_nothing_that_matters(text: Path, tmp_path: Path) -> None:
+def interrupted(settings: DataSettings, fault: str) -> tuple[int, list[tuple[str, int, int]]]:
+    """Prepares in shards of 40 lines, in a process that a fault may kill; its exit code and what it reported."""
+    program = """
+import sys
+from lockstep.data import prepare
+from lockstep.data.settings import DataSettings
+prepare.SHARD_LINES = 40
+report = lambda *words: print(*words, flush=True)
+prepare.prepare(DataSettings.model_validate_json(sys.argv[1]), report)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program, settings.model_dump_json()],
+        env=os.environ | {"LOCKSTEP_FAULT": fault},
+        capture_output=True,
+        text=True,
+    )
+    heard = [line.split() for line in ran.stdout.splitlines()]
+    return ran.returncode, [(stage, int(done), int(total)) for stage, done, total in heard if total != "None"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "kept"),
+    [
+        ("phase=cleaned:step=3", {"cleaned": 3}),
+        ("phase=vocabulary", {"cleaned": 8}),
+        ("phase=encoded:step=5", {"cleaned": 8, "encoded": 5}),
+        ("phase=joined", {"cleaned": 8, "encoded": 8}),
+    ],
+)
+def test_a_killed_preparation_goes_on_with_the_shards_that_are_missing(
+    text: Path, tmp_path: Path, fault: str, kept: dict[str, int]
+) -> None:
     whole = prepare(make_settings(text, tmp_path / "whole"))
-    settings = make_settings(text, tmp_path / "c")
-    with start(settings) as worker:
-        assert worker.stdout
-        assert [worker.stdout.readline() for _ in range(2)] == ["started\n", "encoding\n"]
-        worker.kill()
+    settings = make_settings(text, tmp_path / "c", processes=2)
+    assert interrupted(settings, f"kill:{fault}")[0] == -signal.SIGKILL
     assert not (tmp_path / "c").exists()
-    assert partials(tmp_path)
+    [work] = partials(tmp_path)
+    written = {path.name: path.stat().st_mtime_ns for path in (tmp_path / work).glob("0*") if "aside" not in path.name}
+    code, heard = interrupted(settings, "kill:phase=joined")
+    assert code == -signal.SIGKILL
+    assert all((tmp_path / work / name).stat().st_mtime_ns == written[name] for name in written)
+    for stage, least in kept.items():  # a worker may have finished one more than the parent had heard of
+        [(done, total)] = [(done, total) for name, done, total in heard if name == stage]
+        assert total == 8
+        assert least <= done <= min(8, least + 5)
+    assert {name for name, _, _ in heard} & {"cleaned", "encoded"} == kept.keys()
     assert prepare(settings).digest == whole.digest
     assert not partials(tmp_path)
+
+
+def test_a_damaged_shard_is_made_again(text: Path, tmp_path: Path) -> None:
+    settings = make_settings(text, tmp_path / "c", processes=1)
+    interrupted(settings, "kill:phase=joined")
+    [work] = partials(tmp_path)
+    for name in ("000002.clean", "000004.ids"):
+        content = bytearray((tmp_path / work / name).read_bytes())
+        content[len(content) // 2] ^= 0xFF
+        (tmp_path / work / name).write_bytes(content)
+    code, heard = interrupted(settings, "")
+    assert code == 0
+    assert {("cleaned", 7, 8), ("encoded", 7, 8)} <= set(heard)
+    assert Corpus.open(tmp_path / "c").digest == prepare(make_settings(text, tmp_path / "whole")).digest
+
+
+def test_what_another_recipe_left_is_removed(text: Path, tmp_path: Path) -> None:
+    interrupted(make_settings(text, tmp_path / "c"), "kill:phase=vocabulary")
+    [left] = partials(tmp_path)
+    code, heard = interrupted(make_settings(text, tmp_path / "c", max_words=50), "kill:phase=vocabulary")
+    assert code == -signal.SIGKILL
+    assert "cleaned" not in [stage for stage, _, _ in heard]
+    [new] = partials(tmp_path)
+    assert new != left
+
+
+def test_workers_end_with_a_killed_parent(text: Path, tmp_path: Path) -> None:
+    program = """
+from lockstep.data.pool import Pool
+import os, time
+with Pool(2) as pool:
+    for pid in pool.map(os.system, ["echo $PPID", "echo $PPID"]): pass
+    print("pids", *(worker._process.pid for worker in pool._workers), flush=True)
+    time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout
+        line = parent.stdout.readline().split()
+        assert line[0] == "pids"
+        parent.kill()
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes() for pid in line[1:]):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_worker_that_dies_is_an_error_and_keeps_what_is_finished() -> None:
+    with pytest.raises(WorkerEnded, match="SIGKILL") as caught, Pool(2) as pool:
+        list(pool.map(signal.raise_signal, [signal.SIGKILL, signal.SIGKILL]))
+    assert "data.processes" in caught.value.remedy
+
+
+def test_errors_in_jobs_and_in_drawing_them_come_in_their_order() -> None:
+    def jobs() -> Iterator[str]:
+        yield from ("1", "2", "3")
+        raise LockstepError("The file broke.", "Mend it.", code=2)
+
+    found: list[int] = []
+    with Pool(2) as pool:
+        with pytest.raises(LockstepError, match=r"The file broke\. Mend it\.") as caught:
+            found.extend(pool.map(int, jobs()))
+        assert (found, caught.value.code) == ([1, 2, 3], 2)
+        with pytest.raises(ValueError, match="'x'"):
+            list(pool.map(int, ["1", "x", *map(str, range(50))]))
+        assert list(pool.map(int, ["4", "5", "6"])) == [4, 5, 6]
+    assert LockstepError("a", "b", 2).__reduce__() == (LockstepError, ("a", "b", 2))
 
 
 def test_processes_at_once_make_a_corpus_once(text: Path, tmp_path: Path) -> None:

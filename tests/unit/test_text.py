@@ -1,3 +1,4 @@
+import bz2
 import gzip
 import lzma
 import os
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from lockstep.data import text
+from lockstep.data import compressed, text
 from lockstep.data.settings import DataSettings
 from lockstep.errors import LockstepError
 
@@ -17,6 +18,7 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,
     ".xz": lzma.compress,
     ".zst": zstandard.ZstdCompressor().compress,
+    ".bz2": bz2.compress,
 }
 
 
@@ -25,7 +27,8 @@ def settings(folder: Path) -> DataSettings:
 
 
 def pairs(folder: Path, *names: str) -> list[tuple[str, str]]:
-    return list(text.read_pairs(settings(folder), names))
+    found = (text.file_blocks(settings(folder), name, lines=3) for name in names)
+    return [pair for blocks in found for block in blocks for pair in block.pairs()]
 
 
 def error(folder: Path, name: str = "train") -> LockstepError:
@@ -76,7 +79,7 @@ def test_byte_order_mark_and_outer_blanks_are_dropped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 7])
 def test_blocks_may_cut_lines_and_characters(tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text, "BLOCK_BYTES", size)
+    monkeypatch.setattr(compressed, "BLOCK_BYTES", size)
     write(tmp_path, "ä\n\nlonger than a block\n", "€\n漢字\n😀")
     assert pairs(tmp_path, "train") == [("ä", "€"), ("", "漢字"), ("longer than a block", "😀")]
 
@@ -84,7 +87,7 @@ def test_blocks_may_cut_lines_and_characters(tmp_path: Path, size: int, monkeypa
 def test_files_with_several_compressed_parts_are_read_whole(tmp_path: Path) -> None:
     for ending, compress in COMPRESS.items():
         (tmp_path / f"train.en{ending}").write_bytes(compress(b"a\nb") + compress(b"c\n"))
-        assert list(text.read_lines(tmp_path / f"train.en{ending}")) == ["a", "bc"]
+        assert b"".join(compressed.whole_lines(tmp_path / f"train.en{ending}")) == b"a\nbc\n"
 
 
 def test_missing_file_names_the_path_and_similar_files(tmp_path: Path) -> None:
@@ -112,7 +115,7 @@ def test_unequal_line_counts_name_both_files_and_counts(tmp_path: Path, source: 
 
 @pytest.mark.parametrize("size", [4, 1 << 20])
 def test_wrong_encoding_names_file_and_line(tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text, "BLOCK_BYTES", size)
+    monkeypatch.setattr(compressed, "BLOCK_BYTES", size)
     write(tmp_path, "a\nb\nc\nd\n", "ä\nb\n".encode() + "c\nü".encode("latin-1") + b"\n")
     assert error(tmp_path).message == f"Line 4 of {tmp_path / 'train.de'} is not valid UTF-8."
 
@@ -124,7 +127,7 @@ def test_table_line_without_two_columns_is_named(tmp_path: Path, line: str, colu
     assert message.startswith(f"Line 2 of {tmp_path / 'pairs.tsv'} has {columns}")
 
 
-@pytest.mark.parametrize("ending", [".gz", ".xz", ".zst"])
+@pytest.mark.parametrize("ending", [".gz", ".xz", ".zst", ".bz2"])
 @pytest.mark.parametrize("fault", ["cut", "garbage", "flipped"])
 def test_damaged_compressed_file_is_named(tmp_path: Path, ending: str, fault: str) -> None:
     lines = "".join(f"line {number * number}\n" for number in range(5000)).encode()
@@ -165,4 +168,13 @@ def test_file_without_permission_is_named(someone_elses_folder: Path) -> None:
 def test_empty_line_in_evaluation_text_is_named(tmp_path: Path, source: str, target: str, at_fault: str) -> None:
     write(tmp_path, source, target)
     with pytest.raises(LockstepError, match=f"Line 2 of .*train.{at_fault} is empty"):
-        list(text.read_pairs(settings(tmp_path), ["train"], blank=False))
+        list(text.read_set(settings(tmp_path), "train"))
+
+
+@pytest.mark.parametrize("lines", [1, 2, 3, 4, 7, 100])
+def test_blocks_have_the_asked_number_of_lines_and_know_where_they_start(tmp_path: Path, lines: int) -> None:
+    write(tmp_path, "".join(f"{n}\n" for n in range(1, 8)), "\n".join(f"-{n}" for n in range(1, 8)))
+    blocks = list(text.file_blocks(settings(tmp_path), "train", lines))
+    assert [block.first for block in blocks] == list(range(1, 8, lines))
+    assert [pair for block in blocks for pair in block.pairs()] == [(str(n), f"-{n}") for n in range(1, 8)]
+    assert all(block.parts[0].count(b"\n") == lines for block in blocks[:-1])

@@ -59,6 +59,14 @@ def test_threads_do_not_change_the_ids() -> None:
     assert VOCABULARY.encode(sentences(), ALL_CORES) == VOCABULARY.encode(sentences(), 1)
 
 
+def test_a_row_is_all_sentences_with_end_marks() -> None:
+    ids, lengths = VOCABULARY.encode_row(sentences(3))
+    expected = [[*sentence, VOCABULARY.eos] for sentence in VOCABULARY.encode(sentences(3))]
+    assert ids.tolist() == sum(expected, [])
+    assert lengths.tolist() == list(map(len, expected))
+    assert [array.size for array in VOCABULARY.encode_row([])] == [0, 0]
+
+
 def test_a_loaded_vocabulary_is_the_same(tmp_path: Path) -> None:
     (tmp_path / "vocabulary.model").write_bytes(MODEL)
     loaded = Vocabulary.load(tmp_path / "vocabulary.model")
@@ -121,8 +129,8 @@ def test_a_missing_vocabulary_is_named(tmp_path: Path) -> None:
 @settings(deadline=None)
 @given(st.integers(1, 200), st.integers(1, 500))
 def test_a_sample_has_the_asked_size_and_is_spread_evenly(count: int, wanted: int) -> None:
-    pairs = [(str(number), f"-{number}") for number in range(count)]
-    chosen = [int(text) for text in list(sample(pairs, count, wanted))[::2]]
+    chosen = sample(count, wanted).tolist()
+    assert 0 <= chosen[0] <= chosen[-1] < count
     assert len(chosen) == min(count, max(1, wanted // 2))
     gaps = {later - earlier for earlier, later in zip(chosen, chosen[1:], strict=False)}
     assert not gaps or max(gaps) - min(gaps) <= 1

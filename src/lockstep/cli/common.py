@@ -25,21 +25,31 @@ def read_config(words: list[str], run: Path | None = None) -> "RunConfig":
 
 
 def prepare_corpus(config: "RunConfig", force: bool = False, quiet: bool = False) -> "Corpus":
-    """Prepares the corpus if it is not there yet, with a line of progress."""
+    """Prepares the corpus if it is not there yet, with a bar for each stage; and says what an earlier one had done."""
     from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
     from lockstep.data.prepare import prepare
 
     if quiet:
         return prepare(config.data, force=force)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    names = {"read": "reading and cleaning", "vocabulary": "training the vocabulary", "encode": "encoding"}
+    tasks: dict[str, TaskID] = {}
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("opening the corpus", total=None)
-        names = {"read": "reading and checking", "vocabulary": "training the vocabulary", "encode": "encoding"}
 
-        def report(stage: str, count: int) -> None:
-            progress.update(task, description=f"{names.get(stage, stage)}: {count:,} pairs")
+        def report(stage: str, done: int, total: int | None) -> None:
+            if stage not in names:
+                progress.console.print(f"Going on: {done} of {total} shards were there already ({stage}).")
+                return
+            if stage not in tasks:
+                for task in tasks.values():
+                    progress.update(task, total=1, completed=1)  # a stage begins when those before it are over
+                    progress.stop_task(task)
+                tasks[stage] = progress.add_task(names[stage], total=None)
+            count = "" if stage == "vocabulary" else f": {done:,} pairs"
+            known = None if stage == "vocabulary" else total  # its trainer does not tell how far it is
+            progress.update(tasks[stage], description=f"{names[stage]}{count}", total=known, completed=done)
 
         return prepare(config.data, report=report, force=force)
 

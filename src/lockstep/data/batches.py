@@ -57,9 +57,10 @@ class Order:
     def epoch(self, number: int) -> list[np.ndarray]:
         """The batches of one pass: every sentence once."""
         draw = np.random.Generator(np.random.Philox(key=np.array([self.seed % 2**64, number], dtype=np.uint64)))
-        order = draw.permutation(len(self.target_lengths))
-        if self.settings.bucket:  # stable sort: sentences of equal lengths stay shuffled
-            order = order[np.lexsort((self.source_lengths[order], self.target_lengths[order]))]
+        order = np.arange(len(self.target_lengths), dtype=np.int32 if len(self.target_lengths) < 2**31 else np.int64)
+        draw.shuffle(order)
+        if self.settings.bucket:  # stable sorts: sentences of equal lengths stay shuffled
+            order = _sorted(_sorted(order, self.source_lengths), self.target_lengths)
         if self.settings.sentences is not None:
             ends = np.arange(self.settings.sentences, len(order) + self.settings.sentences, self.settings.sentences)
         else:
@@ -102,6 +103,12 @@ class Order:
 def runs_of(indices: np.ndarray, lengths: np.ndarray, words: int) -> list[np.ndarray]:
     """Sentences in the order of `indices`, cut into runs of at most `words` words (at least one sentence)."""
     return np.split(indices, _cut(lengths[indices], words)[:-1]) if len(indices) else []
+
+
+def _sorted(order: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """`order` by length, else as it was; lengths of 16 bits are sorted by counting, without comparing."""
+    small = np.uint16 if int(lengths.max()) < 2**16 else lengths.dtype
+    return order[np.argsort(lengths[order].astype(small), kind="stable")]
 
 
 def _cut(lengths: np.ndarray, words: int) -> np.ndarray:

@@ -10,7 +10,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -18,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lockstep.data.text import SETS
-from lockstep.data.vocabulary import EOS, Vocabulary
+from lockstep.data.vocabulary import Vocabulary
 from lockstep.errors import LockstepError
 from lockstep.files import sha256, sync
 
-FORMAT = 1
+FORMAT = 2
 """Raise it when the same settings and text would no longer make the same files."""
 SIDES = ("source", "target")
 INDEX = "corpus.json"
@@ -31,6 +30,7 @@ KINDS = ("ids", "offsets", "txt")
 FILES = {INDEX, VOCABULARY} | {f"{name}.{side}.{kind}" for name in SETS for side in SIDES for kind in KINDS}
 """Every name that may occur in a corpus folder."""
 OFFSET_TYPE = "<i8"
+HISTOGRAM_STEP, HISTOGRAM_BINS = 5, 100
 
 Ids = npt.NDArray[np.int64]
 
@@ -45,7 +45,8 @@ class Side:
     @cached_property
     def lengths(self) -> npt.NDArray[np.int32]:
         """Pieces of every sentence, end mark included."""
-        return np.diff(self.offsets).astype(np.int32)
+        lengths = np.empty(len(self.offsets) - 1, np.int32)
+        return np.subtract(self.offsets[1:], self.offsets[:-1], out=lengths, casting="same_kind")
 
     def gather(self, indices: npt.NDArray[np.integer[Any]]) -> tuple[Ids, npt.NDArray[np.int32]]:
         """The ids of these sentences in one row, and the length of each."""
@@ -137,6 +138,25 @@ def id_type(vocabulary_size: int) -> str:
     return "<u2" if vocabulary_size < 1 << 16 else "<u4"
 
 
+@dataclass(frozen=True)
+class Row:
+    """Sentences of one side as they are stored, and what is counted of their text."""
+
+    ids: npt.NDArray[Any]  # [words], end marks included
+    lengths: npt.NDArray[np.int32]  # [sentences]
+    text_bytes: int
+    plain_words: int
+    text: bytes = b""
+    """One line a sentence; only where it is kept."""
+
+
+def row_of(pieces: Vocabulary, texts: Sequence[str]) -> Row:
+    """Encoded sentences with their text."""
+    text = "".join(f"{line}\n" for line in texts).encode()
+    single = [" ".join(line.split()) for line in texts]
+    return Row(*pieces.encode_row(single), len(text), sum(len(line.split()) for line in texts), text)
+
+
 class SetWriter:
     """Appends encoded pairs to the files of a set; use it in a `with` statement."""
 
@@ -145,24 +165,21 @@ class SetWriter:
             _SideWriter(folder, f"{name}.{side}", id_type(vocabulary_size), keep_text=name != "train") for side in SIDES
         ]
 
-    def append(
-        self, sources: Sequence[str], targets: Sequence[str], source_ids: list[list[int]], target_ids: list[list[int]]
-    ) -> None:
-        """Sentence pairs and their ids; the end mark is added here."""
-        source, target = self._sides
-        source.append(sources, source_ids)
-        target.append(targets, target_ids)
+    def append(self, source: Row, target: Row) -> None:
+        for side, row in zip(self._sides, (source, target), strict=True):
+            side.append(row)
 
     def facts(self) -> dict[str, Any]:
-        """How much was written. Words are pieces, end marks included."""
-        source, target = self._sides
+        """How much was written. Words are pieces, end marks included; plain words are separated by blanks."""
+        sides = dict(zip(SIDES, self._sides, strict=True))
         return {
-            "lines": source.lines,
-            "source_words": source.words,
-            "target_words": target.words,
-            "source_longest": source.longest,
-            "target_longest": target.longest,
-            "text_bytes": source.text_bytes + target.text_bytes,
+            "lines": self._sides[0].lines,
+            **{f"{name}_words": side.words for name, side in sides.items()},
+            **{f"{name}_plain_words": side.plain_words for name, side in sides.items()},
+            **{f"{name}_longest": side.longest for name, side in sides.items()},
+            **{f"{name}_lengths": side.histogram() for name, side in sides.items()},
+            "length_step": HISTOGRAM_STEP,
+            "text_bytes": sum(side.text_bytes for side in self._sides),
         }
 
     def __enter__(self) -> Self:
@@ -180,24 +197,28 @@ class _SideWriter:
         self._offsets: BinaryIO = (folder / f"{stem}.offsets").open("wb")
         self._text: BinaryIO | None = (folder / f"{stem}.txt").open("wb") if keep_text else None
         self._offsets.write(np.zeros(1, OFFSET_TYPE).tobytes())
-        self.lines = self.words = self.longest = self.text_bytes = 0
+        self.lines = self.words = self.longest = self.text_bytes = self.plain_words = 0
+        self._histogram = np.zeros(HISTOGRAM_BINS, np.int64)
 
-    def append(self, texts: Sequence[str], ids: Sequence[list[int]]) -> None:
-        if not ids:
+    def append(self, row: Row) -> None:
+        if not len(row.lengths):
             return
-        ended = [sentence + [EOS] for sentence in ids]
-        lengths = np.fromiter(map(len, ended), np.int64, len(ended))
-        offsets = self.words + np.cumsum(lengths)
-        words = int(lengths.sum())
-        self._ids.write(np.fromiter(chain.from_iterable(ended), self._kind, words).tobytes())
-        self._offsets.write(offsets.astype(OFFSET_TYPE).tobytes())
-        text = "".join(f"{line}\n" for line in texts).encode()
+        offsets = self.words + np.cumsum(row.lengths, dtype=np.int64)
+        self._ids.write(row.ids.astype(self._kind, copy=False).tobytes())
+        self._offsets.write(offsets.astype(OFFSET_TYPE, copy=False).tobytes())
         if self._text:
-            self._text.write(text)
-        self.lines += len(ended)
-        self.words += words
-        self.longest = max(self.longest, int(lengths.max()))
-        self.text_bytes += len(text)
+            self._text.write(row.text)
+        self.lines += len(row.lengths)
+        self.words = int(offsets[-1])
+        self.longest = max(self.longest, int(row.lengths.max()))
+        self.text_bytes += row.text_bytes
+        self.plain_words += row.plain_words
+        bins = np.minimum((row.lengths - 1) // HISTOGRAM_STEP, HISTOGRAM_BINS - 1)
+        self._histogram += np.bincount(bins, minlength=HISTOGRAM_BINS)
+
+    def histogram(self) -> list[int]:
+        """Sentences of 1-5, 6-10, ... words, up to the longest; the last of all bins also holds everything above."""
+        return self._histogram[: int(np.flatnonzero(self._histogram)[-1]) + 1 if self.lines else 0].tolist()
 
     def close(self) -> None:
         for file in (self._ids, self._offsets, self._text):

@@ -1,37 +1,41 @@
 """From text to a prepared corpus, once for all processes and all later runs.
 
-Text is streamed three times (check and count, vocabulary, encode) rather than kept. The corpus is made in a hidden
-folder beside its place and renamed at the end: it exists whole or not at all. Same text and settings, same digest.
+The training text is streamed in shards of a fixed number of lines through processes on all cores: read, clean, find
+duplicates over all shards, train the vocabulary on a sample, encode, join. The corpus keeps the order of the text: training
+draws its sentences in random order through the index, so shuffling them on the disk would gain nothing.
+
+Same text and settings, same digest, with any number of processes. Everything happens in a hidden folder beside the
+corpus' place, named after the recipe, and the result is renamed at the end: a corpus exists whole or not at all. When
+preparation is killed, the next one finds that folder and goes on with the shards that are missing.
 """
 
 import contextlib
 import errno
 import fcntl
-import hashlib
-import json
-import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from lockstep.data import text, vocabulary
-from lockstep.data.clean import Reason, clean, clean_encoded
-from lockstep.data.corpus import FILES, FORMAT, INDEX, VOCABULARY, Corpus, SetWriter, id_type, seal
+import numpy as np
+
+from lockstep import faults
+from lockstep.data import shards, text
+from lockstep.data.clean import REASONS, Mask, Reason, first_ones
+from lockstep.data.corpus import FILES, INDEX, VOCABULARY, Corpus, SetWriter, id_type, row_of, seal
+from lockstep.data.pool import Pool, WorkerEnded
+from lockstep.data.recipe import differences, fingerprint, recipe
 from lockstep.data.settings import DataSettings
+from lockstep.data.vocabulary import Vocabulary
 from lockstep.errors import LockstepError
-from lockstep.files import sha256, sync
+from lockstep.files import read_json, sha256, sync, write_json
 
-Report = Callable[[str, int], None]
-CHUNK_PAIRS = 4096
-
-
-def fingerprint(settings: DataSettings) -> str:
-    """A short name of everything the corpus is made from: settings, text files as they are now, versions."""
-    recipe = {"format": FORMAT, **_recipe(settings)}
-    return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:16]
+Report = Callable[[str, int, int | None], None]
+"""Hears of a stage: its name, how far it is, and how far it goes if that is known."""
+SHARD_LINES = 1 << 16
+HELD_OUT_LINES = 4096
 
 
 def corpus_folder(settings: DataSettings) -> Path:
@@ -45,8 +49,9 @@ def corpus_folder(settings: DataSettings) -> Path:
 def prepare(settings: DataSettings, report: Report | None = None, force: bool = False) -> Corpus:
     """Opens the corpus of these settings, and makes it first when it is not there (or when `force` asks for it).
 
-    Any number of processes may call this at once: one makes the corpus, the others wait for it. `report` hears the
-    stage ("read", "vocabulary", "encode") and its number of lines so far.
+    Any number of processes may call this at once: one makes the corpus, the others wait for it. `report` hears of the
+    stages "read", "vocabulary" and "encode" in pairs; and once each, as "cleaned" and "encoded", how many of all shards an
+    interrupted preparation had left in that state.
     """
     folder = corpus_folder(settings).resolve()
     try:
@@ -56,38 +61,53 @@ def prepare(settings: DataSettings, report: Report | None = None, force: bool = 
         with _locked(folder):
             if _stamp(folder) != stamp:  # another process made it while this one waited
                 return _reuse(folder, settings)
-            _remove_partials(folder)
             _check_place(folder, force)
-            partial = folder.with_name(f".{folder.name}.partial-{os.getpid()}")
+            work = folder.with_name(f".{folder.name}.partial-{fingerprint(settings)}")
+            _remove_partials(folder, but=work)
             try:
-                partial.mkdir()
-                _build(settings, partial, report or (lambda stage, count: None))
-                _move(partial, folder)
-            finally:
-                shutil.rmtree(partial, ignore_errors=True)
+                _build(settings, work, report or (lambda stage, done, total: None))
+                _move(work, folder)
+            except WorkerEnded:
+                raise
+            except (LockstepError, OSError):  # another recipe, or more room, is needed: nothing to go on with
+                shutil.rmtree(work, ignore_errors=True)
+                raise
     except OSError as error:
         raise _disk_error(folder, error) from error
     return Corpus.open(folder)
 
 
-def _build(settings: DataSettings, folder: Path, report: Report) -> None:
-    """Fills an empty folder with the corpus."""
-    recipe = _recipe(settings)
-    sets = [name for name in text.SETS if settings.grammar or getattr(settings, name)]
-    reading = _Progress(report, "read")
-    counts = {name: sum(1 for _ in _pairs(settings, name, reading, Counter())) for name in sets}
-    _check_any_left(settings, counts["train"])
+def _build(settings: DataSettings, work: Path, report: Report) -> None:
+    """Makes the corpus in the folder `corpus` of the work folder, from what is there already."""
+    made_from = recipe(settings)
+    work.mkdir(exist_ok=True)
+    corpus = work / "corpus"
+    shutil.rmtree(corpus, ignore_errors=True)
+    corpus.mkdir()
+    held_out = [name for name in text.SETS[1:] if settings.grammar or getattr(settings, name)]
+    checked = 0
+    for name in held_out:
+        checked += sum(1 for _ in text.read_set(settings, name))
+        report("read", checked, None)
+    with Pool(settings.processes) as pool:
+        cleaned = _clean(settings, work, pool, report, checked)
+        kept, removed, read = _without_duplicates(settings, cleaned)
+        pairs = sum(int(mask.sum()) for mask in kept)
+        _check_any_left(settings, pairs)
+        report("vocabulary", 0, pairs)
+        pieces = _train_vocabulary(settings, work, pool, cleaned, kept)
+        report("vocabulary", pairs, pairs)
+        encoded = _encode(settings, work, pool, report, cleaned, kept)
+        digests = list(pool.map(sha256, [Path(source["path"]) for source in made_from["files"]]))
 
-    pairs = _pairs(settings, "train", _Progress(report, "vocabulary"), Counter())
-    model = vocabulary.train(settings.vocabulary, vocabulary.sample(pairs, counts["train"], settings.vocabulary.sample))
-    (folder / VOCABULARY).write_bytes(model)
-    pieces = vocabulary.Vocabulary(model)
-
-    encoding = _Progress(report, "encode")
-    set_facts = {name: _encode(settings, name, pieces, folder, encoding) for name in sets}
-    _check_any_left(settings, set_facts["train"]["lines"])
-    files = [{**source, "sha256": sha256(Path(source["path"]))} for source in recipe["files"]]
-    if _recipe(settings) != recipe:
+    shutil.copyfile(work / VOCABULARY, corpus / VOCABULARY)
+    train = _join(corpus, encoded, pieces.size, removed)
+    _check_any_left(settings, train["lines"])
+    set_facts = {"train": {"read": read, **train}}
+    for name in held_out:
+        set_facts[name] = _encode_held_out(settings, name, pieces, corpus)
+        report("encode", pairs + sum(set_facts[name]["lines"] for name in set_facts if name != "train"), None)
+    if recipe(settings) != made_from:
         raise LockstepError("The text files changed while the corpus was being made from them.", "Prepare it again.")
     facts = {
         "languages": list(settings.languages),
@@ -95,108 +115,126 @@ def _build(settings: DataSettings, folder: Path, report: Report) -> None:
         "sets": set_facts,
         "vocabulary": {"size": pieces.size, "kind": settings.vocabulary.kind, "digest": pieces.digest},
         "id_type": id_type(pieces.size),
-        **recipe,
-        "files": files,
+        **made_from,
+        "files": [{**source, "sha256": digest} for source, digest in zip(made_from["files"], digests, strict=True)],
     }
-    seal(folder, facts)
+    seal(corpus, facts)
+    faults.at("joined")
+
+
+def _clean(settings: DataSettings, work: Path, pool: Pool, report: Report, checked: int) -> list[Path]:
+    """Reads the training text and cleans the shards that are missing; returns all of them."""
+    done = read_json(work / "cleaned.json")
+    if done is not None:
+        paths = [_shard(work, number, "clean") for number in range(done["shards"])]
+        if all(map(shards.is_whole, paths)):
+            report("cleaned", len(paths), len(paths))
+            return paths
+    paths, before, read = [], 0, checked
+
+    def jobs() -> Iterator[shards.CleanJob]:
+        nonlocal before
+        for number, block in enumerate(text.blocks(settings, "train", SHARD_LINES)):
+            paths.append(_shard(work, number, "clean"))
+            if shards.is_whole(paths[-1]):
+                before += 1
+            else:
+                yield shards.CleanJob(settings, block, paths[-1])
+
+    for number, pairs in enumerate(pool.map(shards.clean_shard, jobs()), start=1):
+        read += pairs
+        report("read", read, None)
+        faults.step(number)
+        faults.at("cleaned")
+    if before:
+        report("cleaned", before, len(paths))
+    sync(work)
+    write_json(work / "cleaned.json", {"shards": len(paths)})
+    return paths
+
+
+def _without_duplicates(settings: DataSettings, cleaned: list[Path]) -> tuple[list[Mask], Counter[Reason], int]:
+    """Which pairs of each shard are learned from, why the others are not, and how many were read."""
+    if not cleaned:  # a catalogue may have no message that is translated
+        return [], Counter(), 0
+    facts, hashes = zip(*map(shards.cleaned_facts, cleaned), strict=True)
+    sizes = [fact["kept"] for fact in facts]
+    removed: Counter[Reason] = Counter()
+    for fact in facts:
+        removed.update(fact["removed"])
+    first = first_ones(np.concatenate(hashes)) if settings.drop_duplicates else np.ones(sum(sizes), bool)
+    removed["duplicate"] = len(first) - int(first.sum())
+    return np.split(first, np.cumsum(sizes)[:-1]), removed, sum(fact["read"] for fact in facts)
+
+
+def _train_vocabulary(
+    settings: DataSettings, work: Path, pool: Pool, cleaned: list[Path], kept: list[Mask]
+) -> Vocabulary:
+    path = work / VOCABULARY
+    if not path.exists():
+        pool.run(shards.train_vocabulary, shards.VocabularyJob(settings, cleaned, kept, path))
+        sync(work)
+    faults.at("vocabulary")
+    return Vocabulary.load(path)
 
 
 def _encode(
-    settings: DataSettings, name: str, pieces: vocabulary.Vocabulary, folder: Path, progress: "_Progress"
-) -> dict[str, Any]:
-    """Writes the files of one set and returns what there is to know about it."""
-    removed: Counter[Reason] = Counter()
-    pairs = _pairs(settings, name, progress, removed)
-    with SetWriter(folder, name, pieces.size) as writer:
-        while chunk := list(islice(pairs, CHUNK_PAIRS)):
-            sources, targets = [pair[0] for pair in chunk], [pair[1] for pair in chunk]
-            source_ids = pieces.encode(sources, vocabulary.ALL_CORES)
-            target_ids = pieces.encode(targets, vocabulary.ALL_CORES)
-            if name == "train":
-                kept = clean_encoded(settings, source_ids, target_ids, removed)
-                sources, targets = [sources[i] for i in kept], [targets[i] for i in kept]
-                source_ids, target_ids = [source_ids[i] for i in kept], [target_ids[i] for i in kept]
-            writer.append(sources, targets, source_ids, target_ids)
-    return {**writer.facts(), "removed": dict(sorted(removed.items()))}
+    settings: DataSettings, work: Path, pool: Pool, report: Report, cleaned: list[Path], kept: list[Mask]
+) -> list[Path]:
+    """Encodes the shards that are missing; returns all of them."""
+    paths = [_shard(work, number, "ids") for number in range(len(cleaned))]
+    missing = [number for number, path in enumerate(paths) if not shards.is_whole(path)]
+    total = sum(int(mask.sum()) for mask in kept)
+    done = total - sum(int(kept[number].sum()) for number in missing)
+    if len(missing) < len(paths):
+        report("encoded", len(paths) - len(missing), len(paths))
+    jobs = (
+        shards.EncodeJob(settings, cleaned[number], kept[number], work / VOCABULARY, paths[number])
+        for number in missing
+    )
+    report("encode", done, total)
+    for number, pairs in enumerate(pool.map(shards.encode_shard, jobs), start=1):
+        done += pairs
+        report("encode", done, total)
+        faults.step(number)
+        faults.at("encoded")
+    sync(work)
+    return paths
 
 
-class _Progress:
-    """Counts the lines of a stage over all its sets and reports now and then."""
-
-    def __init__(self, report: Report, stage: str) -> None:
-        self._report, self._stage, self._count = report, stage, 0
-
-    def follow(self, pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-        for pair in pairs:
-            self._count += 1
-            if self._count % CHUNK_PAIRS == 0:
-                self._report(self._stage, self._count)
-            yield pair
-        self._report(self._stage, self._count)
+def _join(corpus: Path, encoded: list[Path], vocabulary_size: int, removed: Counter[Reason]) -> dict[str, Any]:
+    """Writes the files of the training set; returns what there is to know about it."""
+    with SetWriter(corpus, "train", vocabulary_size) as writer:
+        for path in encoded:
+            source, target, too_long = shards.encoded_rows(path)
+            writer.append(source, target)
+            removed.update(too_long)
+    return {**writer.facts(), "removed": {reason: removed[reason] for reason in REASONS if removed[reason]}}
 
 
-def _pairs(
-    settings: DataSettings, name: str, progress: _Progress, removed: Counter[Reason]
-) -> Iterator[tuple[str, str]]:
-    """The pairs of a set as a stream, training text already filtered."""
-    pairs = progress.follow(text.read_set(settings, name))
-    return clean(settings, pairs, removed) if name == "train" else pairs
+def _encode_held_out(settings: DataSettings, name: str, pieces: Vocabulary, corpus: Path) -> dict[str, Any]:
+    pairs = text.read_set(settings, name)
+    with SetWriter(corpus, name, pieces.size) as writer:
+        while chunk := list(islice(pairs, HELD_OUT_LINES)):
+            source, target = (row_of(pieces, [pair[side] for pair in chunk]) for side in (0, 1))
+            writer.append(source, target)
+    facts = writer.facts()
+    return {"read": facts["lines"], **facts, "removed": {}}
 
 
-def _recipe(settings: DataSettings) -> dict[str, Any]:
-    """What decides the content of a corpus, as it is recorded in it."""
-    version = None
-    if settings.grammar:
-        from lockstep.data import grammar
-
-        version = grammar.VERSION
-    return {"settings": _dump(settings), "files": text.sources(settings), "grammar_version": version}
-
-
-def _dump(settings: DataSettings) -> dict[str, Any]:
-    """The settings without places: where the text lies is told by its files."""
-    return settings.model_dump(mode="json", exclude={"corpus", "folder"})
+def _shard(work: Path, number: int, kind: str) -> Path:
+    return work / f"{number:06d}.{kind}"
 
 
 def _reuse(folder: Path, settings: DataSettings) -> Corpus:
     corpus = Corpus.open(folder)
-    if differences := _differences(corpus.facts, settings):
+    if found := differences(corpus.facts, settings):
         raise LockstepError(
-            f"The corpus in {folder} was made from something else: {'; '.join(differences)}.",
+            f"The corpus in {folder} was made from something else: {'; '.join(found)}.",
             "Choose another data.corpus, or make this one anew with `lockstep prepare --force`.",
             code=2,
         )
     return corpus
-
-
-def _differences(facts: dict[str, Any], settings: DataSettings) -> list[str]:
-    """What a corpus was made from -> what is asked for now.
-
-    Text that moved or was merely touched is compared by content; text that is not on this machine is not missed.
-    """
-    old, new = _flat(facts["settings"]), _flat(_dump(settings))
-    keys = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
-    found = [f"data.{key} {old.get(key)} -> {new.get(key)}" for key in keys]
-    try:
-        recipe = _recipe(settings)
-    except LockstepError:
-        return found
-    if facts["grammar_version"] != recipe["grammar_version"]:
-        found.append(f"version of the grammar {facts['grammar_version']} -> {recipe['grammar_version']}")
-    if set(keys).isdisjoint({"languages", "grammar", *text.SETS}):
-        for before, now in zip(facts["files"], recipe["files"], strict=False):
-            if before["bytes"] != now["bytes"]:
-                found.append(f"{now['path']} {before['bytes']} bytes -> {now['bytes']} bytes")
-            elif {**before, **now} != before and sha256(Path(now["path"])) != before["sha256"]:
-                found.append(f"{now['path']} has other content")
-    return found
-
-
-def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
 
 
 def _stamp(folder: Path) -> tuple[int, int] | None:
@@ -217,10 +255,10 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _remove_partials(folder: Path) -> None:
-    """What a killed preparation left; only under the lock, so it cannot be another's work."""
+def _remove_partials(folder: Path, but: Path) -> None:
+    """What a killed preparation of another recipe left; only under the lock, so it cannot be another's work."""
     for left in folder.parent.iterdir():
-        if left.name.startswith(f".{folder.name}.partial-"):
+        if left.name.startswith(f".{folder.name}.partial-") and left != but:
             shutil.rmtree(left)
 
 
@@ -235,21 +273,23 @@ def _check_place(folder: Path, force: bool) -> None:
         )
 
 
-def _move(partial: Path, folder: Path) -> None:
-    old = partial.with_name(f"{partial.name}-old")
+def _move(work: Path, folder: Path) -> None:
+    """Puts the finished corpus into its place and removes everything else."""
+    old = work / "old"
     if folder.exists():
         folder.rename(old)
-    partial.rename(folder)
+    (work / "corpus").rename(folder)
     sync(folder.parent)
-    shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(work, ignore_errors=True)
 
 
 def _check_any_left(settings: DataSettings, pairs: int) -> None:
     if pairs == 0:
+        limits = ("max_words", "max_ratio", "max_pieces", "max_identical", "max_foreign")
+        shown = ", ".join(f"data.{limit} {getattr(settings, limit)}" for limit in limits)
         raise LockstepError(
-            f"No training pair is left after cleaning (data.max_words {settings.max_words}, data.max_ratio "
-            f"{settings.max_ratio}, data.max_pieces {settings.max_pieces}).",
-            "Check that the text is parallel and not blank, or raise these limits.",
+            f"No training pair is left after cleaning ({shown}).",
+            "Check that the text is parallel, not blank and in data.languages, or raise these limits.",
         )
 
 

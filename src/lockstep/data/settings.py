@@ -30,8 +30,9 @@ class VocabularySettings(Settings):
     """SentencePiece model type."""
     coverage: Annotated[float, FIXED] = Field(1.0, gt=0.9, le=1.0)
     """Share of the characters that get a piece of their own; the rest is spelt in bytes."""
-    sample: Annotated[int, FIXED] = Field(2_000_000, ge=1)
-    """At most this many sentences (both sides counted) are read to train the vocabulary."""
+    sample: Annotated[int, FIXED] = Field(500_000, ge=1)
+    """At most this many sentences (both sides counted, evenly spread over the text) train the vocabulary; a million short
+    ones take about a gigabyte of memory while it is trained."""
 
 
 class DataSettings(Settings):
@@ -42,7 +43,8 @@ class DataSettings(Settings):
     folder: Path = Path()
     """The folder that the names in train, validation and test start from."""
     train: list[str] = []
-    """Training text: `news` means news.en and news.de (also .gz, .xz, .zst); `pairs.tsv` has both in columns."""
+    """Training text: `news` means news.en and news.de; pairs.tsv, memory.tmx, app.po and app.mo hold both languages. Any of
+    them may be compressed (.gz, .xz, .zst, .bz2)."""
     validation: list[str] = []
     """Text for evaluation during training."""
     test: list[str] = []
@@ -51,12 +53,27 @@ class DataSettings(Settings):
     """Make the text with the built-in grammar instead of reading files."""
     corpus: Path | None = None
     """Folder of the prepared corpus; when not given, one under `corpora/` named after these settings."""
-    max_words: Annotated[int, FIXED] = Field(200, ge=1)
-    """Training pairs with more words (separated by spaces) on a side are left out."""
-    max_ratio: Annotated[float, FIXED] = Field(4.0, ge=1.0)
-    """Training pairs whose sides differ in length by more than this factor (plus three words) are left out."""
-    max_pieces: Annotated[int, FIXED] = Field(250, ge=8)
-    """Training pairs with more pieces on a side are left out."""
+    processes: int | None = Field(None, ge=1)
+    """Processes that prepare the text; when not given, one per core. The corpus is the same with any number."""
+    max_words: Annotated[int | None, Field(ge=1), FIXED] = 200
+    """Training pairs with more words (separated by blanks; two characters in a language without blanks) on a side are left
+    out; null keeps them."""
+    max_ratio: Annotated[float | None, Field(ge=1.0), FIXED] = 4.0
+    """Training pairs whose sides differ in words by more than this factor (plus three words) are left out; null keeps
+    them."""
+    max_pieces: Annotated[int | None, Field(ge=8), FIXED] = 250
+    """Training pairs with more pieces on a side are left out; null keeps them."""
+    max_identical: Annotated[int | None, Field(ge=0), FIXED] = 3
+    """Training pairs with the same text on both sides are left out when it has more words than this: a sentence that was
+    never translated teaches copying, while names, numbers and titles rightly stay as they are. Null keeps all."""
+    max_foreign: Annotated[float, Field(ge=0.0, le=1.0), FIXED] = 0.5
+    """Training pairs with a larger share of letters from another script than their language's on a side (Cyrillic where
+    English is expected) are left out. Half, so that a sentence about a foreign word stays and one in the wrong language
+    goes; 1 keeps all. Languages whose script is not known are not judged."""
+    drop_control: Annotated[bool, FIXED] = True
+    """Leave out training pairs with control characters, private characters or the mark of a lost character (U+FFFD)."""
+    drop_duplicates: Annotated[bool, FIXED] = True
+    """Leave out training pairs that came before: both sides equal, but for blanks. The first one stays."""
     vocabulary: VocabularySettings = VocabularySettings()
     """The joint vocabulary."""
 

@@ -1,31 +1,82 @@
 """Parallel text: which files a name stands for, and their sentence pairs as a stream.
 
-Lines end at a line feed and nowhere else, so that U+2028 and its kin inside a sentence never shift one side against the
-other. Nothing here holds more than a block of a file.
+| name | what is read |
+|---|---|
+| `news` | two files, `news.en` and `news.de`; line n of one is the translation of line n of the other |
+| `pairs.tsv` | one file, two columns separated by a tab |
+| `memory.tmx` | a translation memory (see `tmx.py`) |
+| `app.po`, `app.mo` | a gettext catalogue (see `catalogs.py`) |
+
+Each may be compressed. Lines end at a line feed and nowhere else, so that U+2028 and its kin inside a sentence never
+shift one side against the other. Nothing here holds more than a block of a file.
 """
 
 import codecs
 import difflib
-import gzip
-import lzma
-import zlib
-from collections.abc import Iterator, Sequence
-from itertools import islice, zip_longest
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
+from lockstep.data import catalogs, tmx
+from lockstep.data.compressed import ENDINGS, no_permission, plain_name, whole_lines
 from lockstep.data.settings import DataSettings
 from lockstep.errors import LockstepError
 
 SETS = ("train", "validation", "test")
-COMPRESSED = (".gz", ".xz", ".zst")
-BLOCK_BYTES = 1 << 20
+SINGLE_FILES = (".tsv", ".tmx", ".po", ".mo")
+READ_LINES = 4096
+
+
+@dataclass(frozen=True)
+class Block:
+    """Neighbouring lines as bytes: quick to cut and to hand over, while decoding them is work that others can share."""
+
+    paths: tuple[Path, ...]
+    first: int
+    """The number of the first line, counted from 1."""
+    parts: tuple[bytes, ...]
+    """Source lines and target lines, or one part that holds both in columns."""
+
+    def texts(self) -> tuple[str, str]:
+        """Both sides as they stand, a line feed after every sentence."""
+        decoded = [self._decoded(part, path) for part, path in zip(self.parts, self.paths, strict=True)]
+        if len(decoded) == 2:
+            return decoded[0], decoded[1]
+        rows = [line.split("\t") for line in decoded[0].split("\n")[:-1]]
+        for number, row in enumerate(rows, start=self.first):
+            if len(row) != 2:
+                raise LockstepError(
+                    f"Line {number} of {self.paths[0]} has {len(row)} column{'s' * (len(row) != 1)} instead of two.",
+                    "Each line holds a source sentence, one tab, and its translation.",
+                )
+        return "".join(f"{row[0]}\n" for row in rows), "".join(f"{row[1]}\n" for row in rows)
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """The sentence pairs without outer blanks."""
+        source, target = (text.split("\n")[:-1] for text in self.texts())
+        return zip(map(str.strip, source), map(str.strip, target), strict=True)
+
+    def _decoded(self, part: bytes, path: Path) -> str:
+        data = part.removeprefix(codecs.BOM_UTF8) if self.first == 1 else part
+        try:
+            text = data.decode()
+        except UnicodeDecodeError as error:
+            number = self.first + data.count(b"\n", 0, error.start)
+            raise LockstepError(
+                f"Line {number} of {path} is not valid UTF-8.",
+                "Convert the file, for example: iconv -f WINDOWS-1252 -t UTF-8.",
+            ) from None
+        return text if text.endswith("\n") else f"{text}\n"
 
 
 def find(settings: DataSettings, name: str) -> tuple[Path, ...]:
-    """The source and the target file of a name, or the one file of a table (.tsv)."""
+    """The source and the target file of a name, or the one file that holds both."""
     base = (settings.folder / name).expanduser()
-    if name.removesuffix(base.suffix if base.suffix in COMPRESSED else "").endswith(".tsv"):
+    if plain_name(name).endswith(SINGLE_FILES):
         return (_existing(base),)
     return tuple(_existing(Path(f"{base}.{language}")) for language in settings.languages)
 
@@ -46,138 +97,124 @@ def sources(settings: DataSettings) -> list[dict[str, Any]]:
     ]
 
 
+def blocks(settings: DataSettings, name: str, lines: int) -> Iterator[Block]:
+    """Train, validation or test in blocks of `lines` lines, the last of each file shorter. Every call gives the same."""
+    if settings.grammar is not None:
+        from lockstep.data import grammar
+
+        pairs = islice(grammar.pairs(settings.grammar.seed, cast(grammar.Split, name)), getattr(settings.grammar, name))
+        in_order = pairs if settings.languages == ("en", "de") else ((german, english) for english, german in pairs)
+        yield from _packed(Path("grammar"), in_order, lines)
+        return
+    for base in getattr(settings, name):
+        yield from file_blocks(settings, base, lines)
+
+
+def file_blocks(settings: DataSettings, name: str, lines: int = READ_LINES) -> Iterator[Block]:
+    """The blocks of the files that one name stands for."""
+    paths = find(settings, name)
+    if len(paths) == 2:
+        yield from _two_files(*paths, lines)
+        return
+    [path] = paths
+    kind = Path(plain_name(path.name)).suffix
+    if kind == ".tsv":
+        yield from _table(path, lines)
+    elif kind == ".tmx":
+        yield from _packed(path, tmx.read(path, settings.languages), lines)
+    else:
+        yield from _packed(path, catalogs.read(path, settings.languages, compiled=kind == ".mo"), lines)
+
+
 def read_set(settings: DataSettings, name: str) -> Iterator[tuple[str, str]]:
-    """The sentence pairs of train, validation or test; every call gives the same ones."""
-    if settings.grammar is None:
-        return read_pairs(settings, getattr(settings, name), blank=name == "train")
-    from lockstep.data import grammar
-
-    pairs = islice(grammar.pairs(settings.grammar.seed, cast(grammar.Split, name)), getattr(settings.grammar, name))
-    return pairs if settings.languages == ("en", "de") else ((german, english) for english, german in pairs)
-
-
-def read_pairs(settings: DataSettings, names: Sequence[str], *, blank: bool = True) -> Iterator[tuple[str, str]]:
-    """The sentence pairs of all names, without outer blanks; with `blank=False` an empty sentence is an error."""
-    for name in names:
-        paths = find(settings, name)
-        pairs = _table(*paths) if len(paths) == 1 else _two_files(*paths)
-        for number, (source, target) in enumerate(pairs, start=1):
-            if not blank and not (source and target):
+    """The sentence pairs of validation or test, without outer blanks; an empty sentence is an error."""
+    for block in blocks(settings, name, READ_LINES):
+        for number, pair in enumerate(block.pairs(), start=block.first):
+            if not all(pair):
                 raise LockstepError(
-                    f"Line {number} of {paths[0] if not source else paths[-1]} is empty.",
+                    f"Line {number} of {block.paths[0] if not pair[0] else block.paths[-1]} is empty.",
                     "Every line of validation and test text is scored: fill it in, or remove it on both sides.",
                 )
-            yield source, target
+            yield pair
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a file as they stand, without the line feed and the byte order mark."""
-    count = 0
-    for data in _whole_lines(path):
-        if count == 0:
-            data = data.removeprefix(codecs.BOM_UTF8)
-        try:
-            lines = data.decode().split("\n")
-        except UnicodeDecodeError as error:
-            number = count + data.count(b"\n", 0, error.start) + 1
+def _two_files(source_path: Path, target_path: Path, lines: int) -> Iterator[Block]:
+    source, target = _Lines(source_path), _Lines(target_path)
+    while True:
+        first = source.count + 1
+        parts = source.take(lines), target.take(lines)
+        if source.count != target.count:
             raise LockstepError(
-                f"Line {number} of {path} is not valid UTF-8.",
-                "Convert the file, for example: iconv -f WINDOWS-1252 -t UTF-8.",
-            ) from None
-        if not lines[-1]:
-            lines.pop()
-        count += len(lines)
-        yield from lines
-    if count == 0:
-        raise LockstepError(f"The text file {path} is empty.", "Fill it, or take its name out of the data settings.")
-
-
-def _two_files(source_path: Path, target_path: Path) -> Iterator[tuple[str, str]]:
-    sources, targets = read_lines(source_path), read_lines(target_path)
-    for number, (source, target) in enumerate(zip_longest(sources, targets)):
-        if source is None or target is None:
-            longer = number + 1 + sum(1 for _ in (targets if source is None else sources))
-            source_count, target_count = (number, longer) if source is None else (longer, number)
-            raise LockstepError(
-                f"{source_path} has {source_count} lines but {target_path} has {target_count}.",
+                f"{source_path} has {source.count_all()} lines but {target_path} has {target.count_all()}.",
                 "Line n of one file must be the translation of line n of the other: align them first.",
             )
-        yield source.strip(), target.strip()
+        if not parts[0]:
+            return
+        yield Block((source_path, target_path), first, parts)
 
 
-def _table(path: Path) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(read_lines(path), start=1):
-        columns = line.split("\t")
-        if len(columns) != 2:
-            raise LockstepError(
-                f"Line {number} of {path} has {len(columns)} column{'s' * (len(columns) != 1)} instead of two.",
-                "Each line holds a source sentence, one tab, and its translation.",
-            )
-        yield columns[0].strip(), columns[1].strip()
+def _table(path: Path, lines: int) -> Iterator[Block]:
+    table = _Lines(path)
+    while True:
+        first = table.count + 1
+        if not (part := table.take(lines)):
+            return
+        yield Block((path,), first, (part,))
 
 
-def _whole_lines(path: Path) -> Iterator[bytes]:
-    """The uncompressed content in large pieces that end where a line ends."""
-    try:
-        rest = b""
-        for block in _blocks(path):
-            data = rest + block
-            end = data.rfind(b"\n") + 1
-            rest = data[end:]
-            if end:
-                yield data[:end]
-        if rest:
-            yield rest
-    except PermissionError:
-        raise _no_permission(path) from None
-    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
-        raise _damaged(path, error) from None
-    except OSError as error:
-        raise LockstepError(f"{path} cannot be read: {error.strerror}.", "Check the disk, or copy it anew.") from None
+def _packed(path: Path, pairs: Iterable[tuple[str, str]], lines: int) -> Iterator[Block]:
+    """Pairs that were found in something else than lines."""
+    pairs, first = iter(pairs), 1
+    while chunk := list(islice(pairs, lines)):
+        source, target = ("".join(f"{pair[side]}\n" for pair in chunk).encode() for side in (0, 1))
+        yield Block((path, path), first, (source, target))
+        first += len(chunk)
 
 
-def _blocks(path: Path) -> Iterator[bytes]:
-    if path.suffix == ".zst":
-        yield from _zstandard_blocks(path)
-    elif path.suffix == ".gz":
-        with gzip.open(path) as unzipped:
-            while block := unzipped.read(BLOCK_BYTES):
-                yield block
-    else:
-        with lzma.open(path) if path.suffix == ".xz" else path.open("rb") as file:
-            while block := file.read(BLOCK_BYTES):
-                yield block
+class _Lines:
+    """The lines of a file, taken so and so many at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._pieces = whole_lines(path)
+        self._path = path
+        self._rest = b""
+        self.count = 0
+        """Lines taken so far."""
+
+    def take(self, lines: int) -> bytes:
+        """The next lines; fewer at the end, none behind it."""
+        taken, missing = [], lines
+        while missing and (data := self._rest or next(self._pieces, b"")):
+            self._rest = b""
+            if (present := _count(data)) > missing:
+                cut = int(np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))[missing - 1]) + 1
+                data, self._rest, present = data[:cut], data[cut:], missing
+            taken.append(data)
+            missing -= present
+        self.count += lines - missing
+        if self.count == 0:
+            remedy = "Fill it, or take its name out of the data settings."
+            raise LockstepError(f"The text file {self._path} is empty.", remedy)
+        return b"".join(taken)
+
+    def count_all(self) -> int:
+        """Lines of the whole file; nothing can be taken afterwards."""
+        return self.count + _count(self._rest) + sum(map(_count, self._pieces))
 
 
-def _zstandard_blocks(path: Path) -> Iterator[bytes]:
-    """All frames of a file; unlike the library's own stream reader, it notices when the last one is cut off."""
-    import zstandard
-
-    frame = None
-    with path.open("rb") as file:
-        while data := file.read(BLOCK_BYTES):
-            while data:
-                frame = frame or zstandard.ZstdDecompressor().decompressobj()
-                try:
-                    yield frame.decompress(data)
-                except zstandard.ZstdError as error:
-                    raise _damaged(path, error) from None
-                data = frame.unused_data
-                if frame.eof:
-                    frame = None
-    if frame:
-        raise EOFError("the last frame is cut off")
+def _count(data: bytes) -> int:
+    return data.count(b"\n") + bool(data and not data.endswith(b"\n"))
 
 
 def _existing(path: Path) -> Path:
     """The file itself or a compressed one beside it; only regular files, because they are read several times."""
-    for candidate in (path, *(Path(f"{path}{ending}") for ending in COMPRESSED)):
+    for candidate in (path, *(Path(f"{path}{ending}") for ending in ENDINGS)):
         try:
             candidate.stat()
         except (FileNotFoundError, NotADirectoryError):
             continue
         except PermissionError:
-            raise _no_permission(candidate) from None
+            raise no_permission(candidate) from None
         except OSError as error:
             raise LockstepError(f"{candidate} cannot be read: {error.strerror}.", "Check the name.") from None
         if candidate.is_file():
@@ -188,18 +225,10 @@ def _existing(path: Path) -> Path:
 
 
 def _missing(path: Path) -> LockstepError:
-    message = f"The text file {path} does not exist, nor with {', '.join(COMPRESSED[:-1])} or {COMPRESSED[-1]}."
+    message = f"The text file {path} does not exist, nor with {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}."
     remedy = "Check data.folder and the names in data.train, data.validation and data.test (without language ending)."
     try:
         near = difflib.get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=5, cutoff=0.5)
     except OSError:
         return LockstepError(message, f"There is no folder {path.parent}. {remedy}", code=2)
     return LockstepError(message, f"Similar names there: {', '.join(near)}. {remedy}" if near else remedy, code=2)
-
-
-def _no_permission(path: Path) -> LockstepError:
-    return LockstepError(f"{path} may not be read by this user.", f"Give read permission: chmod +r {path}.")
-
-
-def _damaged(path: Path, error: Exception) -> LockstepError:
-    return LockstepError(f"The compressed file {path} is damaged or cut off ({error}).", "Copy or download it again.")

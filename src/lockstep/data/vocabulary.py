@@ -10,8 +10,12 @@ import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Self
+
+import numpy as np
+import numpy.typing as npt
 
 from lockstep.data.settings import VocabularySettings
 from lockstep.errors import LockstepError
@@ -53,12 +57,10 @@ def train(settings: VocabularySettings, sentences: Iterable[str]) -> bytes:
     return model.getvalue()
 
 
-def sample(pairs: Iterable[tuple[str, str]], count: int, sentences: int) -> Iterator[str]:
-    """Both sides of at most `sentences // 2` of `count` pairs, evenly spread over all of them."""
+def sample(count: int, sentences: int) -> npt.NDArray[np.int64]:
+    """Places of at most `sentences // 2` of `count` pairs, evenly spread over all of them."""
     wanted = min(count, max(1, sentences // 2))
-    for index, pair in enumerate(pairs):
-        if index * wanted // count < (index + 1) * wanted // count:
-            yield from pair
+    return -(-np.arange(1, wanted + 1) * count // wanted) - 1
 
 
 class Vocabulary:
@@ -103,6 +105,12 @@ class Vocabulary:
         one_space = [" ".join(text.split()) for text in texts]
         encoded: list[list[int]] = self._processor.encode(one_space, out_type=int, num_threads=threads)
         return encoded
+
+    def encode_row(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """Ids of all texts in one row, each with its end mark, and the length of each; for text with single blanks."""
+        encoded: list[list[int]] = self._processor.encode(texts, out_type=int, add_eos=True, num_threads=1)
+        lengths = np.fromiter(map(len, encoded), np.int32, len(encoded))
+        return np.fromiter(chain.from_iterable(encoded), np.int32, int(lengths.sum())), lengths
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """The text of each list of piece ids; special marks are left out."""

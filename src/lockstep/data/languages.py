@@ -1,0 +1,117 @@
+"""What a language code tells about text: which codes mean the same language, its script, whether it writes blanks.
+
+Only common languages are listed. Of any other one nothing is expected, so nothing is left out because of it.
+"""
+
+import re
+from functools import lru_cache
+
+import numpy as np
+
+_RANGES = {  # code points of the letters of a script, as inside a regular expression's brackets
+    "Latn": r"A-Za-z\u00aa\u00b5\u00ba\u00c0-\u02ff\u1d00-\u1eff\u2c60-\u2c7f\ua720-\ua7ff\uab30-\uab6f\ufb00-\ufb06"
+    r"\uff21-\uff3a\uff41-\uff5a",
+    "Cyrl": r"\u0400-\u052f\u1c80-\u1c8f\u2de0-\u2dff\ua640-\ua69f",
+    "Grek": r"\u0370-\u03ff\u1f00-\u1fff",
+    "Arab": r"\u0600-\u06ff\u0750-\u077f\u08a0-\u08ff\ufb50-\ufdff\ufe70-\ufeff",
+    "Hebr": r"\u0590-\u05ff\ufb1d-\ufb4f",
+    "Deva": r"\u0900-\u097f\ua8e0-\ua8ff",
+    "Beng": r"\u0980-\u09ff",
+    "Guru": r"\u0a00-\u0a7f",
+    "Gujr": r"\u0a80-\u0aff",
+    "Taml": r"\u0b80-\u0bff",
+    "Telu": r"\u0c00-\u0c7f",
+    "Knda": r"\u0c80-\u0cff",
+    "Mlym": r"\u0d00-\u0d7f",
+    "Sinh": r"\u0d80-\u0dff",
+    "Thai": r"\u0e00-\u0e7f",
+    "Laoo": r"\u0e80-\u0eff",
+    "Mymr": r"\u1000-\u109f\uaa60-\uaa7f",
+    "Geor": r"\u10a0-\u10ff\u1c90-\u1cbf\u2d00-\u2d2f",
+    "Armn": r"\u0530-\u058f\ufb13-\ufb17",
+    "Ethi": r"\u1200-\u139f\u2d80-\u2ddf",
+    "Khmr": r"\u1780-\u17ff",
+    "Hani": r"\u2e80-\u2fdf\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff",
+    "Jpan": r"\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f"
+    r"\U00020000-\U0003ffff",
+    "Kore": r"\u1100-\u11ff\u3130-\u318f\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff",
+}
+_SAME = {"Hans": "Hani", "Hant": "Hani", "Hang": "Kore"}
+_NEUTRAL = r"\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u218f\u2460-\u24ff"
+"""Raised and circled figures, fractions, letter-like signs: counted as letters by Python, but of no script."""
+_DENSE = {"Hani", "Jpan", "Kore"}
+_LANGUAGES = {
+    "Latn": "af az bs ca cs cy da de en es et eu fi fr ga gl hr ht hu id is it lb lt lv ms mt nb nl nn no pl pt ro sk sl "
+    "so sq sv sw tl tr vi xh zu",
+    "Cyrl": "be bg kk ky mk mn ru tg uk",
+    "Grek": "el",
+    "Arab": "ar fa ps ur",
+    "Hebr": "he yi",
+    "Deva": "hi mr ne",
+    "Beng": "as bn",
+    "Guru": "pa",
+    "Gujr": "gu",
+    "Taml": "ta",
+    "Telu": "te",
+    "Knda": "kn",
+    "Mlym": "ml",
+    "Sinh": "si",
+    "Thai": "th",
+    "Laoo": "lo",
+    "Mymr": "my",
+    "Geor": "ka",
+    "Armn": "hy",
+    "Ethi": "am ti",
+    "Khmr": "km",
+    "Hani": "zh yue",
+    "Jpan": "ja",
+    "Kore": "ko",
+}
+_SCRIPT_OF = {language: script for script, languages in _LANGUAGES.items() for language in languages.split()}
+_WITHOUT_BLANKS = {"ja", "km", "lo", "my", "th", "yue", "zh"}
+
+
+class Script:
+    """Tells how much of a text is written in another script than its language's."""
+
+    def __init__(self, name: str) -> None:
+        own = _RANGES[name]
+        self.suspicious = np.arange(256) >= 0xCD if name == "Latn" else None
+        """The UTF-8 bytes without which text has no letter of another script; None where every text has some."""
+        self._weight = 3 if name in _DENSE else 1
+        self._own = re.compile(f"[{own}]+")
+        self._other = re.compile(rf"[^\W\d_{own}{_NEUTRAL}]+")
+
+    def foreign(self, text: str) -> float:
+        """The share of the letters that belong to other scripts; a Chinese, Japanese or Korean character counts as
+        three letters, so that a brand name does not outweigh the sentence around it."""
+        if (first := self._other.search(text)) is None:
+            return 0.0
+        other = sum(map(len, self._other.findall(text, first.start())))
+        return other / (other + self._weight * sum(map(len, self._own.findall(text))))
+
+
+@lru_cache
+def script_of(language: str) -> Script | None:
+    """The script that a language code says or implies: `zh-Hant`, `sr-Latn`, `en-US`; None when it is not known."""
+    base, *subtags = _parts(language)
+    for subtag in subtags:
+        if len(subtag) == 4 and subtag.isalpha():
+            name = _SAME.get(subtag.title(), subtag.title())
+            return Script(name) if name in _RANGES else None
+    return Script(_SCRIPT_OF[base]) if base in _SCRIPT_OF else None
+
+
+def writes_blanks(language: str) -> bool:
+    """Does this language put blanks between words?"""
+    return _parts(language)[0] not in _WITHOUT_BLANKS
+
+
+def same_language(wanted: str, found: str) -> bool:
+    """Is text marked `found` what `wanted` asks for? `en` takes `en-US` and `EN_gb`; `pt-BR` does not take `pt-PT`."""
+    asked, there = _parts(wanted), _parts(found)
+    return there[: len(asked)] == asked
+
+
+def _parts(language: str) -> list[str]:
+    return language.strip().lower().replace("_", "-").split("-")
