@@ -10,8 +10,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from html.parser import HTMLParser
+from pathlib import Path
+
+from lockstep.data.catalog import Entry
+from lockstep.data.recipes.archive import contents
+from lockstep.data.recipes.pairs import write
+from lockstep.errors import LockstepError
 
 Pair = tuple[str, str]
+PAGE = re.compile(r"/help/[^/]+/(text/.*\.html)$")
 PARAGRAPHS = {"p", "h1", "h2", "h3", "h4", "h5", "h6"}
 NO_LANGUAGE = re.compile(r"code|image|related|youtube")
 """Classes of paragraphs that hold no sentence."""
@@ -32,7 +39,23 @@ ABBREVIATION = re.compile(
 WORD = re.compile(r"[^\W\d_]{2,}")
 SIGN = re.compile(r"[=<>{}()\[\];_\\|#$%&]")
 NUMBER = re.compile(r"\d+")
-ENGLISH_ONLY = {"the", "of", "is", "are", "this", "you", "with", "from", "your", "which", "can", "be", "to", "or", "for"}
+ENGLISH_ONLY = {
+    "the",
+    "of",
+    "is",
+    "are",
+    "this",
+    "you",
+    "with",
+    "from",
+    "your",
+    "which",
+    "can",
+    "be",
+    "to",
+    "or",
+    "for",
+}
 
 
 class Page(HTMLParser):
@@ -188,3 +211,24 @@ def split(sources: Mapping[str, str], targets: Mapping[str, str]) -> dict[str, l
         result[name] = [pair for pair in pairs if taken.isdisjoint(pair)]
         taken.update(sentence for pair in result[name] for sentence in pair)
     return result
+
+
+def build(entry: Entry, pieces: Mapping[str, Path], folder: Path) -> dict[str, int]:
+    """Writes SET.LANGUAGE for each set from one package of pages per language (in the order of the languages)."""
+    assert entry.languages is not None
+    sources, targets = (_pages(path) for path in pieces.values())
+    sets = split(sources, targets)
+    if not sets["train"]:
+        raise LockstepError("The packages hold no help pages in common.", "Their layout is not the one known here.")
+    for name, pairs in sets.items():
+        write(folder, name, entry.languages, pairs)
+    return {name: len(sets[name]) for name in ("train", "validation", "test")}
+
+
+def _pages(package: Path) -> dict[str, str]:
+    """The pages of a package by their path below the folder of the language."""
+    pages = {}
+    for name, content in contents(package):
+        if found := PAGE.search(name):
+            pages[found[1]] = content.read().decode("utf-8", "replace")
+    return pages
