@@ -34,13 +34,14 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def disk_error(path: Path, error: OSError, elsewhere: str) -> LockstepError:
-    """Why a file or folder could not be written; `elsewhere` says how to choose another place."""
+    """Why a file could not be used while `path` was made; `elsewhere` says how to choose another place."""
+    path = Path(error.filename) if isinstance(error.filename, str) else path
     remedy = f"Check the folder, or {elsewhere}."
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         remedy = f"Free some space there, or {elsewhere}."
     elif error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         remedy = f"Make it writable, or {elsewhere}."
-    return LockstepError(f"{path} cannot be written: {error.strerror or error}.", remedy)
+    return LockstepError(f"{path} cannot be read or written: {error.strerror or error}.", remedy)
 
 
 def sync(path: Path) -> None:

@@ -30,6 +30,17 @@ def damage(path: Path) -> Iterator[None]:
         ) from None
 
 
+class Content:
+    """What can be read of one file in an archive; damage is noticed while reading."""
+
+    def __init__(self, file: IO[bytes], path: Path) -> None:
+        self._file, self._path = file, path
+
+    def read(self, size: int = -1) -> bytes:
+        with damage(self._path):
+            return self._file.read(size)
+
+
 def plain(file: IO[bytes]) -> IO[bytes]:
     """The uncompressed content of a file, whatever its name says."""
     start = file.read(6)
@@ -45,7 +56,7 @@ def plain(file: IO[bytes]) -> IO[bytes]:
     return file
 
 
-def contents(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
+def contents(path: Path) -> Iterator[tuple[str, Content]]:
     """Name and content of every regular file in an archive, each to be read before the next one is asked for."""
     with damage(path), path.open("rb") as file:
         inner = _debian_data(file, path) if file.read(len(AR_MAGIC)) == AR_MAGIC else file
@@ -53,7 +64,7 @@ def contents(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
         with plain(inner) as tar, tarfile.open(fileobj=tar, mode="r|") as archive:
             for member in archive:
                 if member.isfile() and (content := archive.extractfile(member)):
-                    yield member.name.removeprefix("./"), content
+                    yield member.name.removeprefix("./"), Content(content, path)
 
 
 def _debian_data(file: IO[bytes], path: Path) -> IO[bytes]:

@@ -7,8 +7,9 @@ of each paragraph. Paragraphs with the same page and `id` are therefore translat
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -19,14 +20,18 @@ from lockstep.errors import LockstepError
 
 Pair = tuple[str, str]
 PAGE = re.compile(r"/help/[^/]+/(text/.*\.html)$")
-PARAGRAPHS = {"p", "h1", "h2", "h3", "h4", "h5", "h6"}
+PARAGRAPH = re.compile(
+    r'<(?P<tag>p|h[1-6]) id="(?P<id>(?:par|hd)_[^"]*)"(?P<attributes>[^>]*)>(?P<html>.*?)</(?P=tag)>', re.DOTALL
+)
+"""The pages are made by a program that always writes a paragraph like this, and never one inside another."""
+CLASS = re.compile(r'class="([^"]*)"')
 NO_LANGUAGE = re.compile(r"code|image|related|youtube")
 """Classes of paragraphs that hold no sentence."""
-CONTENT = '<div id="DisplayArea"'
-"""Where the frame of a page ends and its text begins."""
 LITERAL = {"literal", "input", "code", "keycode"}
 """Classes of what is typed as it stands: commands, formulas, keys."""
 WITHOUT_END = {"br", "img", "meta", "input", "hr", "link"}
+SWITCH, DEFAULT = "switchinline", "default"
+"""Class of an element that holds wordings for several systems, and how the `id` of the common one starts."""
 HELD_OUT = {"validation": 20, "test": 30}
 """Of a thousand pages, how many go into each held-out set."""
 
@@ -39,110 +44,81 @@ ABBREVIATION = re.compile(
 WORD = re.compile(r"[^\W\d_]{2,}")
 SIGN = re.compile(r"[=<>{}()\[\];_\\|#$%&]")
 NUMBER = re.compile(r"\d+")
-ENGLISH_ONLY = {
-    "the",
-    "of",
-    "is",
-    "are",
-    "this",
-    "you",
-    "with",
-    "from",
-    "your",
-    "which",
-    "can",
-    "be",
-    "to",
-    "or",
-    "for",
-}
+ENGLISH = re.compile(r"\b(?:the|of|is|are|this|you|with|from|your|which|can|be|to|or|for)\b", re.IGNORECASE)
 
 
-class Page(HTMLParser):
-    """The text of every paragraph that has an `id`, in the order of the page."""
+class Inner(HTMLParser):
+    """The text inside a paragraph, without its markup."""
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)
-        self.paragraphs: list[tuple[str, str]] = []
-        self._id: str | None = None
-        self._tag = ""
-        self._text: list[str] = []
-        self._literal_chars = 0
-        self._open: list[tuple[str, str, str]] = []  # tag, class, id of the elements inside the paragraph
-        self._options: list[dict[str, list[str]]] = []  # texts of the switches that are open, by kind of system
-        self.feed(html[html.find(CONTENT) :])
+        self.text = ""
+        self.literal_chars = 0
+        self._open: list[tuple[str, str, str]] = []  # tag, class and id of the elements that are open
+        self._switches: list[dict[str, str]] = []  # texts of the open switches, by kind of system
+        self.feed(html)
         self.close()
+        while self._open:
+            self._close_last()
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attributes}
-        kind, name = given.get("class", ""), given.get("id", "")
-        if self._id is None:
-            if tag in PARAGRAPHS and name.startswith(("par_", "hd_")) and not NO_LANGUAGE.search(kind):
-                self._id, self._tag, self._text, self._literal_chars = name, tag, [], 0
-                self._open, self._options = [], []
-        elif tag == "br":
-            self._add("\n")
+        if tag == "br":
+            self.handle_data("\n")
         elif tag not in WITHOUT_END:
-            self._open.append((tag, kind, name))
-            if kind == "switchinline":
-                self._options.append({})
+            self._open.append((tag, given.get("class", ""), given.get("id", "")))
+            if given.get("class") == SWITCH:
+                self._switches.append({})
 
     def handle_endtag(self, tag: str) -> None:
-        if self._id is None:
-            return
-        if tag == self._tag:
-            self._finish()
-        elif any(tag == opened for opened, _, _ in self._open):
-            while self._open:
-                opened, kind, _ = self._open.pop()
-                if kind == "switchinline":
-                    self._close_switch()
-                if opened == tag:
-                    break
+        if any(tag == opened for opened, _, _ in self._open):
+            while self._close_last() != tag:
+                pass
 
     def handle_data(self, data: str) -> None:
-        if self._id is not None:
-            self._add(data)
-
-    def _add(self, text: str) -> None:
         if any(kind in LITERAL for _, kind, _ in self._open):
-            self._literal_chars += len(text.strip())
-        switches = [place for place, (_, kind, _) in enumerate(self._open) if kind == "switchinline"]
+            self.literal_chars += len(data.strip())
+        switches = [place for place, (_, kind, _) in enumerate(self._open) if kind == SWITCH]
         if not switches:
-            self._text.append(text)
+            self.text += data
         elif len(self._open) > switches[-1] + 1:  # text between the options of a switch is layout
             _, kind, name = self._open[switches[-1] + 1]
-            option = "" if name.startswith("default") else kind or name
-            self._options[-1].setdefault(option, []).append(text)
+            option = DEFAULT if name.startswith(DEFAULT) else kind
+            self._switches[-1][option] = self._switches[-1].get(option, "") + data
 
-    def _close_switch(self) -> None:
-        """Of wordings for several systems the default one is taken: text for all of them would be no sentence."""
-        options = self._options.pop()
-        chosen = options.get("", next(iter(options.values()), []))
-        self._add("".join(chosen))
+    def _close_last(self) -> str:
+        tag, kind, _ = self._open.pop()
+        if kind == SWITCH:  # of wordings for several systems one is taken: all of them would be no sentence
+            options = self._switches.pop()
+            self.handle_data(options.get(DEFAULT) or next(iter(options.values()), ""))
+        return tag
 
-    def _finish(self) -> None:
-        while self._options:
-            self._open = [entry for entry in self._open if entry[1] != "switchinline"]
-            self._close_switch()
-        text = "".join(self._text)
-        if self._id is not None and self._literal_chars * 2 < len(text.strip()):
-            self.paragraphs.append((self._id, text))
-        self._id = None
+
+def paragraphs(page: str) -> Iterator[tuple[str, str]]:
+    """`id` and text of the paragraphs of a page that hold language."""
+    for found in PARAGRAPH.finditer(page):
+        name, attributes, html = found.group("id", "attributes", "html")
+        kind = CLASS.search(attributes)
+        if kind and NO_LANGUAGE.search(kind[1]):
+            continue
+        if "<" not in html:
+            yield name, unescape(html)
+        elif (inner := Inner(html)).literal_chars * 2 < len(inner.text.strip()):
+            yield name, inner.text
 
 
 def page_pairs(source: str, target: str) -> Iterator[Pair]:
     """The sentence pairs of one page in two languages."""
-    targets = dict(_numbered(Page(target).paragraphs))
-    for key, text in _numbered(Page(source).paragraphs):
+    targets = dict(_numbered(paragraphs(target)))
+    for key, text in _numbered(paragraphs(source)):
         if key in targets:
             yield from (pair for pair in sentence_pairs(text, targets[key]) if is_translation(*pair))
 
 
-def _numbered(paragraphs: list[tuple[str, str]]) -> Iterator[tuple[tuple[str, int], str]]:
+def _numbered(found: Iterable[tuple[str, str]]) -> Iterator[tuple[tuple[str, int], str]]:
     """An `id` may come again where a page includes parts of another: the n-th belongs to the n-th."""
     seen: Counter[str] = Counter()
-    for name, text in paragraphs:
+    for name, text in found:
         yield (name, seen[name]), text
         seen[name] += 1
 
@@ -183,7 +159,7 @@ def is_translation(source: str, target: str) -> bool:
         return False  # names of characters, commands and products
     if sorted(NUMBER.findall(source)) != sorted(NUMBER.findall(target)):
         return False
-    return len(ENGLISH_ONLY.intersection(word.lower() for word in target_words)) < 2
+    return len(set(ENGLISH.findall(target))) < 2
 
 
 def set_of(page: str) -> str:

@@ -9,12 +9,11 @@ import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import IO
 
 import numpy as np
 
 from lockstep.data.catalog import Entry
-from lockstep.data.recipes.archive import contents, plain
+from lockstep.data.recipes.archive import Content, contents, plain
 from lockstep.errors import LockstepError
 
 BATCHES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
@@ -53,7 +52,7 @@ def cifar10(entry: Entry, pieces: Mapping[str, Path], folder: Path) -> dict[str,
     return counts
 
 
-def _records(png: IO[bytes], name: str) -> "np.ndarray[tuple[int, int], np.dtype[np.uint8]]":
+def _records(png: Content, name: str) -> "np.ndarray[tuple[int, int], np.dtype[np.uint8]]":
     """A picture with one image a row as records; their labels are still 0."""
     from PIL import Image
 

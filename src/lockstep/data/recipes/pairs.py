@@ -1,6 +1,5 @@
 """Text corpora that come as line-aligned files: in archives, compressed one by one, or as SGML test sets."""
 
-import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -8,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from lockstep.data.catalog import Entry, Part
-from lockstep.data.recipes.archive import contents, damage, plain
+from lockstep.data.recipes.archive import Content, contents, plain
 from lockstep.errors import LockstepError
 
 SEGMENT = re.compile(r"<seg[^>]*>(.*)</seg>")
@@ -54,17 +53,17 @@ def _append(part: Part, pieces: Mapping[str, Path], outputs: Sequence[IO[bytes]]
     return source
 
 
-def _inputs(part: Part, pieces: Mapping[str, Path]) -> Iterator[tuple[str, IO[bytes]]]:
+def _inputs(part: Part, pieces: Mapping[str, Path]) -> Iterator[tuple[str, Content]]:
     if part.piece:
         for path, content in contents(pieces[part.piece]):
             yield PurePosixPath(path).name, content
         return
     for name in part.pieces or ():
-        with damage(pieces[name]), pieces[name].open("rb") as file, plain(file) as content:
-            yield name, content
+        with pieces[name].open("rb") as file, plain(file) as text:
+            yield name, Content(text, pieces[name])
 
 
-def _copy(name: str, content: IO[bytes], output: IO[bytes]) -> int:
+def _copy(name: str, content: Content, output: IO[bytes]) -> int:
     """Copies text as it is and returns its number of lines; every one ends in a line feed afterwards."""
     count, last = 0, b"\n"
     for block in _segments(name, content) if name.endswith(".sgm") else iter(lambda: content.read(BLOCK_BYTES), b""):
@@ -77,10 +76,10 @@ def _copy(name: str, content: IO[bytes], output: IO[bytes]) -> int:
     return count
 
 
-def _segments(name: str, content: IO[bytes]) -> Iterator[bytes]:
+def _segments(name: str, content: Content) -> Iterator[bytes]:
     """The sentences of a WMT test set, exactly as sacreBLEU reads them: entities stay as they are written."""
     try:
-        for line in io.TextIOWrapper(content, encoding="utf-8"):
+        for line in content.read().decode().split("\n"):
             if line.startswith("<seg ") and (found := SEGMENT.search(line)):
                 yield " ".join(found[1].split()).encode() + b"\n"
     except UnicodeDecodeError:
