@@ -119,7 +119,7 @@ def test_test_sets_are_read_as_sacrebleu_reads_them(tmp_path: Path) -> None:
     from sacrebleu.dataset.fake_sgml import FakeSGMLDataset
 
     (tmp_path / "a.sgm").write_text(SGM, encoding="utf-8")
-    FakeSGMLDataset("wmt13")._convert_format(str(tmp_path / "a.sgm"), str(tmp_path / "theirs"))
+    FakeSGMLDataset("wmt13")._convert_format(str(tmp_path / "a.sgm"), str(tmp_path / "theirs"))  # type: ignore[no-untyped-call]
     (tmp_path / "a").write_bytes(tar({"test/a.sgm": SGM.encode(), "test/b.sgm": SGM.encode()}))
     part = [{"piece": "a", "files": ["a.sgm", "b.sgm"]}]
     entry = text_entry({"train": part, "validation": part}, "a")

@@ -17,7 +17,7 @@ from lockstep.data.download import ELSEWHERE, NoRoom, Talk, download, forget, ke
 from lockstep.errors import LockstepError
 from lockstep.files import digest, disk_error, locked, read_json, sha256, sync, write_json
 
-__all__ = ["Fetched", "Talk", "cache_folder", "fetch"]
+__all__ = ["Fetched", "Talk", "cache_folder", "fetch", "forget_first_digests"]
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,14 @@ def _settled(fetched: Fetched, path: Path, talk: Talk) -> Fetched:
     checked = "digest right" if fetched.recorded else "digest not recorded in the catalog: this one is from now on"
     talk.say(f"{path.name}: {fetched.bytes / 1e6:.1f} MB, {checked}")
     return fetched
+
+
+def forget_first_digests(pieces: dict[str, Fetched]) -> None:
+    """What could not be made into a corpus is no yardstick for the next download."""
+    for piece in pieces.values():
+        record = _record_path(piece.path)
+        if piece.recorded is None and (found := read_json(record)) and found.get("sha256") == piece.sha256:
+            record.unlink(missing_ok=True)
 
 
 def _cached(sources: list[Source], place: Path, talk: Talk) -> Fetched | None:

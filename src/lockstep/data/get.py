@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from lockstep.data.catalog import Entry
-from lockstep.data.fetch import Fetched, Talk, fetch
+from lockstep.data.fetch import Fetched, Talk, fetch, forget_first_digests
 from lockstep.errors import LockstepError
 from lockstep.files import digest, disk_error, locked, read_json, sync, write_json, write_whole
 
@@ -57,7 +57,11 @@ def get(
             try:
                 partial.mkdir()
                 talk.say(f"{name}: making the corpus")
-                _make(name, entry, pieces, partial, to)
+                try:
+                    _make(name, entry, pieces, partial, to)
+                except LockstepError:
+                    forget_first_digests(pieces)
+                    raise
                 if to.exists():
                     to.rmdir()  # empty: _there has looked
                 partial.rename(to)
