@@ -106,7 +106,7 @@ def test_wmt16_from_archives_of_its_layout(server: FileServer, tmp_path: Path) -
     assert facts["licence"] in (out / "LICENCE.txt").read_text()
     assert facts["citation"]
 
-    size = "data.vocabulary.size=280"
+    size = "data.vocabulary.size=286"
     prepared = lockstep("prepare", out / "wmt16-en-de.yaml", size, f"data.corpus={tmp_path / 'corpus'}", "--json")
     assert json.loads(prepared.stdout)["sets"]["train"]["lines"] == 3 * LINES
     assert json.loads(prepared.stdout)["settings"]["max_words"] == 80
