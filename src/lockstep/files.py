@@ -1,8 +1,12 @@
 """Small things with files that more than one package needs: digests, syncing, replacing in one move."""
 
+import contextlib
+import errno
+import fcntl
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,32 @@ from lockstep.errors import LockstepError
 def sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest(path: Path, kind: str) -> str:
+    """The digest of a file as the catalog writes it: `md5:...`, `sha1:...`, `sha256:...`."""
+    with path.open("rb") as file:
+        return f"{kind}:{hashlib.file_digest(file, kind).hexdigest()}"
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Only one process at a time; the lock goes with the process, however it ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def disk_error(path: Path, error: OSError, elsewhere: str) -> LockstepError:
+    """Why a file could not be used while `path` was made; `elsewhere` says how to choose another place."""
+    path = Path(error.filename) if isinstance(error.filename, str) else path
+    remedy = f"Check the folder, or {elsewhere}."
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        remedy = f"Free some space there, or {elsewhere}."
+    elif error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        remedy = f"Make it writable, or {elsewhere}."
+    return LockstepError(f"{path} cannot be read or written: {error.strerror or error}.", remedy)
 
 
 def sync(path: Path) -> None:

