@@ -23,6 +23,7 @@ from lockstep.data.corpus import FILES, FORMAT, INDEX, VOCABULARY, Corpus, SetWr
 from lockstep.data.settings import DataSettings
 from lockstep.errors import LockstepError
 from lockstep.files import sha256, sync
+from lockstep.remote.place import is_remote
 
 Report = Callable[[str, int], None]
 CHUNK_PAIRS = 4096
@@ -37,7 +38,7 @@ def fingerprint(settings: DataSettings) -> str:
 def corpus_folder(settings: DataSettings) -> Path:
     """Where the corpus of these settings lies or will lie."""
     if settings.corpus is not None:
-        return settings.corpus.expanduser()
+        return Path(settings.corpus).expanduser()
     source, target = settings.languages
     return Path("corpora") / f"{source}-{target}-{settings.vocabulary.size}-{fingerprint(settings)[:10]}"
 
@@ -48,6 +49,10 @@ def prepare(settings: DataSettings, report: Report | None = None, force: bool = 
     Any number of processes may call this at once: one makes the corpus, the others wait for it. `report` hears the
     stage ("read", "vocabulary", "encode") and its number of lines so far.
     """
+    if is_remote(settings.corpus) or is_remote(settings.folder):
+        from lockstep.data.remote import prepared
+
+        return prepared(settings, lambda local: prepare(local, report, force), force)
     folder = corpus_folder(settings).resolve()
     try:
         stamp = _stamp(folder)

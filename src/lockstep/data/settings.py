@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from lockstep.settings import FIXED, Settings
+from lockstep.settings import FIXED, Place, Settings
 
 
 class GrammarSettings(Settings):
@@ -39,8 +39,8 @@ class DataSettings(Settings):
 
     languages: Annotated[tuple[str, str], FIXED] = ("en", "de")
     """Source and target language: also the endings of the text files."""
-    folder: Path = Path()
-    """The folder that the names in train, validation and test start from."""
+    folder: Place = Path()
+    """The folder that the names in train, validation and test start from; also an address such as s3://bucket/text."""
     train: list[str] = []
     """Training text: `news` means news.en and news.de (also .gz, .xz, .zst); `pairs.tsv` has both in columns."""
     validation: list[str] = []
@@ -49,8 +49,8 @@ class DataSettings(Settings):
     """Text for the final test."""
     grammar: GrammarSettings | None = None
     """Make the text with the built-in grammar instead of reading files."""
-    corpus: Path | None = None
-    """Folder of the prepared corpus; when not given, one under `corpora/` named after these settings."""
+    corpus: Place | None = None
+    """Folder or address of the prepared corpus; when not given, a folder under `corpora/` named after these settings."""
     max_words: Annotated[int, FIXED] = Field(200, ge=1)
     """Training pairs with more words (separated by spaces) on a side are left out."""
     max_ratio: Annotated[float, FIXED] = Field(4.0, ge=1.0)

@@ -24,7 +24,7 @@ BLOCK_BYTES = 1 << 20
 
 def find(settings: DataSettings, name: str) -> tuple[Path, ...]:
     """The source and the target file of a name, or the one file of a table (.tsv)."""
-    base = (settings.folder / name).expanduser()
+    base = (Path(settings.folder) / name).expanduser()
     if name.removesuffix(base.suffix if base.suffix in COMPRESSED else "").endswith(".tsv"):
         return (_existing(base),)
     return tuple(_existing(Path(f"{base}.{language}")) for language in settings.languages)
