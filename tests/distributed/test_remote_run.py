@@ -17,6 +17,7 @@ from conftest import Tiny, command, lockstep, steps, weights
 from lockstep.remote.lease import NAME as LEASE
 from lockstep.remote.place import cache_folder
 from lockstep.remote.store import Store
+from lockstep.train.worker import die_with_parent
 from lockstep.watch.journal import read
 
 STEPS = 8
@@ -30,7 +31,8 @@ def server() -> Iterator[str]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     program = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    process = subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(program, stdout=quiet, stderr=quiet, preexec_fn=die_with_parent)
     try:
         deadline = time.monotonic() + 60
         while True:

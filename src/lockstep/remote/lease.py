@@ -37,16 +37,21 @@ class Lease:
         """Waits for a holder that may be dead, refuses when it shows that it is alive."""
         found = read(self._store)
         if found and not found["released"]:
-            self._outwait(found, say)
+            found = self._outwait(found, say)
         self.before = found["launch"] if found else None
         self._write(released=False)
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
         self._thread.start()
 
-    def _outwait(self, found: dict[str, Any], say: Callable[[str], None]) -> None:
+    @property
+    def taken(self) -> bool:
+        return self._thread is not None
+
+    def _outwait(self, found: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any] | None:
+        """Returns the lease that may be replaced, as it stands then."""
         holder = f"process {found['pid']} on {found['host']}"
         if found["host"] == socket.gethostname() and not _alive(found["pid"]):
-            return
+            return found
         age = time.time() - found["time"]
         if age < STALE_SECONDS:
             say(f"{holder} trained {self._store.url} {max(age, 0):.0f} s ago: waiting to see whether it still does.")
@@ -55,13 +60,14 @@ class Lease:
             time.sleep(min(RENEW_SECONDS / 6, max(0.0, end - time.monotonic())))
             now = read(self._store)
             if now is None or now["released"]:
-                return
+                return now
             if now != found:
                 raise LockstepError(
                     f"The run {self._store.url} is being trained right now (process {now['pid']} on {now['host']}).",
                     "Wait for it, stop it, or choose another --run.",
                 )
         say(f"{holder} has not been heard of for {STALE_SECONDS:.0f} s: taking over {self._store.url}.")
+        return found
 
     def check(self) -> None:
         """Raises when another launch has taken the run over."""

@@ -163,12 +163,14 @@ class Mirror:
     def close(self, failing: bool) -> list[News]:
         """Waits for the last upload, sends journal and log, gives the lease back; returns the last news. Raises when the
         last checkpoint is not on the store, unless the launch is `failing` for another reason anyway."""
+        if not self._lease.taken:
+            return []
         self.wait()
         try:
-            if self._failed is None:
-                self._patiently(self._farewell, "the journal")
-            else:
+            if failing or self._failed:
                 self._farewell()
+            else:
+                self._patiently(self._farewell, "the journal")
         except LockstepError as error:
             self._failed = self._failed or error
         if self._failed and not failing:

@@ -3,6 +3,7 @@
 An object is replaced as a whole, but several are not: whoever writes several writes last the one that makes them count.
 """
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -71,10 +72,15 @@ class Store:
             self._files.pipe_file(self._path(name), data)
 
     def fetch(self, name: str, path: Path) -> None:
-        """Copies an object into a file."""
-        path.parent.mkdir(parents=True, exist_ok=True)
+        """Copies an object into a file, which is never seen half-written."""
+        aside = path.with_name(f".{path.name}.partial-{os.getpid()}")
         with _spoken(f"{self.url}/{name}"):
-            self._files.get_file(self._path(name), str(path))
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._files.get_file(self._path(name), str(aside))
+                aside.replace(path)
+            finally:
+                aside.unlink(missing_ok=True)
 
     def send(self, path: Path, name: str) -> None:
         """Copies a file into an object."""

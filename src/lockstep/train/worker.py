@@ -38,7 +38,7 @@ def check_resume(run: RunDirectory, config: RunConfig) -> None:
     if kept:
         shown = ", ".join(f"{key} {old!r} -> {new!r}" for key, (old, new) in kept.items())
         raise LockstepError(
-            f"The run {run.path} was started with other settings, and its state does not fit the new ones: {shown}.",
+            f"The run {run.name} was started with other settings, and its state does not fit the new ones: {shown}.",
             "Choose another --run folder, or keep these settings.",
             code=2,
         )
@@ -79,7 +79,7 @@ def train(config: RunConfig, place: str | Path) -> str:
         leave_compiler_out()
     team = join(config.train.device, config.train.timeout_seconds)
     try:
-        return _enter_and_train(config, RunDirectory(working_folder(place)), team, place)
+        return _enter_and_train(config, RunDirectory(working_folder(place), str(place)), team, place)
     except RuntimeError as error:
         text = str(error)
         if team.size > 1 and any(sign in text for sign in ("Connection", "peer", "gloo", "Timed out", "NCCL")):
@@ -220,7 +220,7 @@ def _check_state(run: RunDirectory, config: RunConfig) -> None:
     check_resume(run, config)
     if left_out() and _has_checkpoint(run):
         raise LockstepError(
-            f"LOCKSTEP_WITHOUT is set, and the run {run.path} has a checkpoint that such a run would go on from.",
+            f"LOCKSTEP_WITHOUT is set, and the run {run.name} has a checkpoint that such a run would go on from.",
             "Choose another --run folder, or unset it.",
             code=2,
         )
@@ -255,7 +255,7 @@ def _record(
     old, new = known and known["digest"], task.data_facts["digest"]
     if old != new and known is not None and _has_checkpoint(run):
         raise LockstepError(
-            f"The run {run.path} was trained on another corpus (digest {old[:12]}, now {new[:12]}).",
+            f"The run {run.name} was trained on another corpus (digest {old[:12]}, now {new[:12]}).",
             "Choose another --run folder, or restore the corpus.",
             code=2,
         )
