@@ -210,8 +210,6 @@ def train(url: str, folder: Path, *new_steps: int) -> list[str]:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirror, "PAUSES_SECONDS", (0.001, 0.001))
-    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.05)
-    monkeypatch.setattr(lease, "STALE_SECONDS", 0.5)
 
 
 def test_a_new_machine_gets_the_run_and_its_newest_checkpoint(url: str, tmp_path: Path) -> None:
@@ -332,7 +330,8 @@ def foreign(url: str, **facts: Any) -> dict[str, Any]:
     return found
 
 
-def test_a_run_that_is_being_trained_is_refused(url: str) -> None:
+def test_a_run_that_is_being_trained_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.05)
     holder, second = Lease(Store(url)), Lease(Store(url))
     said: list[str] = []
     holder.take(said.append)
@@ -346,7 +345,9 @@ def test_a_run_that_is_being_trained_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize("age", [0.0, 1000.0])
-def test_a_lease_that_nobody_renews_is_taken_over(url: str, age: float) -> None:
+def test_a_lease_that_nobody_renews_is_taken_over(url: str, age: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.05)
+    monkeypatch.setattr(lease, "STALE_SECONDS", 0.3)
     foreign(url, time=time.time() - age)
     mine, said = Lease(Store(url)), list[str]()
     mine.take(said.append)

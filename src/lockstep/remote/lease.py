@@ -99,12 +99,18 @@ class Lease:
 
 
 def read(store: Store) -> dict[str, Any] | None:
-    """The lease as it stands; None when there is none that can be understood."""
-    try:
-        found = json.loads(store.read(NAME) or b"")
-        return {name: found[name] for name in ("host", "pid", "launch", "time", "released")}
-    except (ValueError, KeyError, TypeError):
-        return None
+    """The lease as it stands; None when there is none that can be understood. A file system, unlike a store, shows a
+    file while it is being written: what cannot be understood is looked at again."""
+    for _ in range(5):
+        data = store.read(NAME)
+        if data is None:
+            return None
+        try:
+            found = json.loads(data)
+            return {name: found[name] for name in ("host", "pid", "launch", "time", "released")}
+        except (ValueError, KeyError, TypeError):
+            time.sleep(0.05)
+    return None
 
 
 def held(store: Store) -> bool:
