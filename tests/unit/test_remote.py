@@ -160,6 +160,8 @@ def test_remote_text_is_fetched_again_when_it_changes(url: str, text: Path, tmp_
     for path in text.glob("valid.*"):
         store.send(path, path.name)
     assert len(prepare(settings(url, tmp_path / "second")).set("validation")) == 7
+    both = prepare(settings(url, f"{url}-corpus"))
+    assert prepare(settings(url, f"{url}-corpus")).folder == both.folder
     store.remove(["valid.de"])
     with pytest.raises(LockstepError, match=r"place/valid\.de does not exist"):
         prepare(settings(url, tmp_path / "third"))

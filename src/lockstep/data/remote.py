@@ -26,7 +26,10 @@ def prepared(settings: DataSettings, make: Callable[[DataSettings], Corpus], for
     `make` prepares with settings that name local folders only. Text is fetched only when a corpus is made from it: an
     existing corpus is compared by its settings.
     """
-    place, elsewhere = settings.corpus, Path(settings.folder)  # an address as a path: no text will be found there
+    place, folder = settings.corpus, settings.folder
+    elsewhere = (
+        cache_folder("no-text", str(folder)) if is_remote(folder) else Path(folder)
+    )  # never made: nothing to compare
     if place is None:
         return make(settings.model_copy(update={"folder": local_text(settings)}))
     if not is_remote(place):
