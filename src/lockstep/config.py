@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterator
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -196,7 +196,11 @@ def display_as_type(annotation: Any) -> str:
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Literal:
         return " | ".join(str(part) for part in parts)
+    if origin is Annotated:
+        return display_as_type(parts[0])
     if origin in (Union, UnionType):
+        if set(parts) == {Path, str}:
+            return "path or address"
         return " | ".join(display_as_type(part) for part in parts)
     if origin in (list, tuple):
         return f"list of {', '.join(dict.fromkeys(display_as_type(part) for part in parts))}"

@@ -24,6 +24,8 @@ PHASES = (
     "vocabulary",
     "encoded",
     "joined",
+    "upload",
+    "commit",
 )
 _SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM}
 
@@ -60,13 +62,14 @@ def step(number: int) -> None:
     _now = number
 
 
-def at(phase: str) -> str | None:
-    """Marks a point; returns the action when the caller has to carry it out itself."""
+def at(phase: str, step: int | None = None) -> str | None:
+    """Marks a point; returns the action when the caller has to carry it out itself. What runs beside the training
+    (an upload) says itself which step it belongs to."""
     if not _faults:
         return None
     rank = int(os.environ.get("RANK", "0"))
     for fault in _faults:
-        if fault.phase == phase and fault.rank in (None, rank) and fault.step in (None, _now):
+        if fault.phase == phase and fault.rank in (None, rank) and fault.step in (None, _now if step is None else step):
             if fault.action in _SIGNALS:
                 os.kill(os.getpid(), _SIGNALS[fault.action])
             elif fault.action == "error":

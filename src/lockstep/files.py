@@ -24,6 +24,13 @@ def digest(path: Path, kind: str) -> str:
         return f"{kind}:{hashlib.file_digest(file, kind).hexdigest()}"
 
 
+def cache() -> Path:
+    """Where copies of remote things lie on this machine. It may be deleted whenever nothing runs."""
+    if named := os.environ.get("LOCKSTEP_CACHE"):
+        return Path(named).expanduser().absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "lockstep"
+
+
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Only one process at a time; the lock goes with the process, however it ends."""

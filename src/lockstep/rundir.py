@@ -13,8 +13,9 @@ from lockstep.errors import LockstepError
 class RunDirectory:
     """Names of the files of a run, and the lock that keeps a second launch out."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, name: str | None = None) -> None:
         self.path = path
+        self.name = name or str(path)  # what a person calls it: a run on an object store goes by its address
         self.config = path / "config.yaml"
         self.choices = path / "choices.json"
         self.environment = path / "environment.json"
@@ -56,7 +57,7 @@ class RunDirectory:
                 if time.monotonic() > deadline:
                     file.seek(0)
                     raise LockstepError(
-                        f"The run {self.path} is being trained right now ({file.read().strip() or 'unknown process'}).",
+                        f"The run {self.name} is being trained right now ({file.read().strip() or 'unknown process'}).",
                         "Wait for it, stop it, or choose another --run folder.",
                     ) from None
                 time.sleep(0.05)

@@ -10,7 +10,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lockstep.files import sha256
 
@@ -83,10 +83,18 @@ def _own_digest(manifest: dict[str, Any]) -> str:
 def read_saved(path: Path) -> Saved | None:
     """The checkpoint in a folder; None when its manifest is missing, of another format or not as it was written."""
     try:
-        manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+        return understood(path, (path / "manifest.json").read_bytes())
+    except OSError:
+        return None
+
+
+def understood(path: Path, text: bytes) -> Saved | None:
+    """The checkpoint that a manifest tells of; None when it is of another format or not as it was written."""
+    try:
+        manifest = json.loads(text)
         whole = manifest["format"] == FORMAT and manifest["sha256"] == _own_digest(manifest)
         return Saved(path, manifest) if whole else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
@@ -105,3 +113,10 @@ def newest_whole(folder: Path) -> tuple[Saved | None, list[str]]:
             return saved, passed
         passed.append(f"{path.name}: {damage}")
     return None, passed
+
+
+def chosen(all_saved: list[Saved], which: Literal["best", "last"]) -> Saved:
+    """The best or the last of some checkpoints, oldest first. The last one knows which was best."""
+    last = all_saved[-1]
+    best = next((saved for saved in all_saved if saved.step == last.progress().best_step), last)
+    return best if which == "best" else last

@@ -1,6 +1,9 @@
 """The base of every settings class. Each package keeps its own settings beside the code that reads them."""
 
-from pydantic import BaseModel, ConfigDict
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 
 class Settings(BaseModel):
@@ -16,3 +19,11 @@ class Fixed:
 
 
 FIXED = Fixed()
+
+
+def _path_or_address(value: Any) -> Any:
+    return Path(value) if isinstance(value, str) and "://" not in value else value
+
+
+Place = Annotated[Path | str, BeforeValidator(_path_or_address)]
+"""A path, or an address such as s3://bucket/folder, which stays text: a path would lose one of its slashes."""

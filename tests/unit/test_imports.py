@@ -14,14 +14,15 @@ ROOT = Path(lockstep.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 PACKAGES = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
 ALLOWED: dict[str, set[str]] = {
-    "data": set(),
+    "remote": set(),
+    "data": {"remote"},
     "models": set(),
     "parallel": set(),
     "watch": set(),
     "launch": set(),
     "translate": {"models", "data"},
     "tasks": {"data", "models", "translate"},
-    "train": {"tasks", "parallel", "watch"},
+    "train": {"tasks", "parallel", "watch", "remote"},
     "explain": {"watch"},
     "lab": {"launch", "explain", "watch"},
     "cli": set(PACKAGES),

@@ -12,15 +12,18 @@ if TYPE_CHECKING:
     from lockstep.explain.summary import Summary
 
 
-def read_config(words: list[str], run: Path | None = None) -> "RunConfig":
+def read_config(words: list[str], run: str | Path | None = None) -> "RunConfig":
     """`CONFIG key=value ...`; without CONFIG the run directory's own config is taken."""
     from lockstep.config import load
     from lockstep.errors import LockstepError
+    from lockstep.remote.place import is_remote
+    from lockstep.remote.reading import copy_of_run
 
     if words and "=" not in words[0]:
         return load(Path(words[0]), words[1:])
-    if run is not None and (run / "config.yaml").exists():
-        return load(run / "config.yaml", words)
+    folder = copy_of_run(str(run)) if is_remote(run) else Path(run or "")
+    if run is not None and (folder / "config.yaml").exists():
+        return load(folder / "config.yaml", words)
     raise LockstepError("No config file was named.", "For example: lockstep train configs/demo.yaml", code=2)
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def demo(
-    run: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/demo"),
+    run: Annotated[str, typer.Option(help="Run folder or address.")] = "runs/demo",
     workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 2,
     overrides: Annotated[list[str] | None, typer.Argument(help="Any `key=value` settings to change.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the closing summary and test scores as JSON.")] = False,
@@ -22,6 +22,8 @@ def demo(
     A built-in grammar writes the sentences. The model has to learn gender, case, word order and agreement; the test
     sentences never occur in training.
     """
+    from dataclasses import replace
+
     from rich.console import Console
 
     from lockstep.cli.common import print_json
@@ -29,10 +31,11 @@ def demo(
     from lockstep.cli.train import run_training
     from lockstep.config import load
     from lockstep.explain.summary import summarise
+    from lockstep.remote.place import working_folder
 
     config = load(Path(__file__).with_name("demo.yaml"), overrides or [])
     run_training(config, run, workers, show=False)
-    summary = summarise(run)
+    summary = replace(summarise(working_folder(run)), run=run)
     test = evaluate_run(run, "test", "best", {})
     if as_json:
         print_json({"summary": summary.as_dict(), "test": test})
@@ -40,7 +43,7 @@ def demo(
         closing(Console(), run, summary, test)
 
 
-def closing(console: "Console", run: Path, summary: "Summary", test: dict[str, object], sentences: int = 10) -> None:
+def closing(console: "Console", run: str, summary: "Summary", test: dict[str, object], sentences: int = 10) -> None:
     """What the person sees at the end: translations, figures, and what to do next."""
     from rich.markup import escape
     from rich.table import Table
@@ -60,4 +63,4 @@ def closing(console: "Console", run: Path, summary: "Summary", test: dict[str, o
     console.print(table)
     console.print(summary_table(summary))
     console.print(f"Held-out test: sacreBLEU [bold]{test['sacrebleu']:.2f}[/] on {test['sentences']} sentences.")
-    console.print(f"Next: [bold]lockstep translate {escape(str(run))}[/] and type a sentence.", highlight=False)
+    console.print(f"Next: [bold]lockstep translate {escape(run)}[/] and type a sentence.", highlight=False)

@@ -7,7 +7,7 @@ import typer
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    run: Annotated[str, typer.Argument(help="A run folder or address.")],
     on: Annotated[str, typer.Option("--set", help="Which text: validation or test.")] = "test",
     checkpoint: Annotated[Literal["best", "last"], typer.Option(help="Which checkpoint.")] = "best",
     beam: Annotated[int | None, typer.Option(min=1, help="Beam size; default: as the run was configured.")] = None,
@@ -29,7 +29,7 @@ def evaluate(
 
 
 def evaluate_run(
-    run: Path, on: str, checkpoint: Literal["best", "last"], search: dict[str, float | None]
+    run: str | Path, on: str, checkpoint: Literal["best", "last"], search: dict[str, float | None]
 ) -> dict[str, object]:
     """Scores of a run's model, with what they were measured on."""
     import os
@@ -42,15 +42,17 @@ def evaluate_run(
     from lockstep.data.prepare import prepare
     from lockstep.errors import LockstepError
     from lockstep.files import read_json
+    from lockstep.remote.reading import with_model
     from lockstep.tasks.translation import TranslationLoss
     from lockstep.tasks.translation import evaluate as score
     from lockstep.team import Team, pick_device
     from lockstep.translate.translator import Translator, find_model
 
-    folder = find_model(run, checkpoint)
-    config = load(run / "config.yaml", [])
+    place = with_model(run, checkpoint)
+    folder = find_model(place, checkpoint)
+    config = load(place / "config.yaml", [])
     corpus = prepare(config.data)
-    trained_on = read_json(run / "data.json")
+    trained_on = read_json(place / "data.json")
     if trained_on is not None and trained_on["digest"] != corpus.digest:
         raise LockstepError(
             f"The corpus {corpus.folder} is not the one that {run} was trained on.", "Restore it, or prepare it again."

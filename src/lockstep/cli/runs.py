@@ -1,13 +1,16 @@
 """`lockstep runs`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from lockstep.explain.summary import Summary
+
 
 def runs(
-    folder: Annotated[Path, typer.Argument(help="The folder that holds runs.")] = Path("runs"),
+    folder: Annotated[str, typer.Argument(help="The folder or address that holds runs.")] = "runs",
     as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
 ) -> None:
     """List the runs in a folder: state, step, best score, speed."""
@@ -17,12 +20,9 @@ def runs(
     from rich.table import Table
 
     from lockstep.cli.common import print_json
-    from lockstep.errors import LockstepError
-    from lockstep.explain.summary import summarise
+    from lockstep.remote.place import is_remote
 
-    if not folder.is_dir():
-        raise LockstepError(f"There is no folder {folder}.", "Name the folder that holds your runs.", code=2)
-    found = [summarise(path.parent) for path in sorted(folder.glob("**/config.yaml")) if _is_run(path.parent)]
+    found = _at_address(folder) if is_remote(folder) else _in_folder(Path(folder))
     if as_json:
         print_json([summary.as_dict() for summary in found])
         return
@@ -37,5 +37,28 @@ def runs(
     Console().print(table if found else f"No runs in {folder}.")
 
 
-def _is_run(path: Path) -> bool:
-    return (path / "journal").is_dir()
+def _in_folder(folder: Path) -> "list[Summary]":
+    from lockstep.errors import LockstepError
+    from lockstep.explain.summary import summarise
+
+    if not folder.is_dir():
+        raise LockstepError(f"There is no folder {folder}.", "Name the folder that holds your runs.", code=2)
+    configs = sorted(folder.glob("**/config.yaml"))
+    return [summarise(path.parent) for path in configs if (path.parent / "journal").is_dir()]
+
+
+def _at_address(url: str) -> "list[Summary]":
+    """A remote run is running when its lease says so."""
+    from dataclasses import replace
+
+    from lockstep.explain.summary import summarise
+    from lockstep.remote.lease import held
+    from lockstep.remote.reading import copy_of_run, run_names
+    from lockstep.remote.store import Store
+
+    found = []
+    for name in run_names(Store(url)):
+        run = f"{url.rstrip('/')}/{name}".rstrip("/")
+        summary = summarise(copy_of_run(run))
+        found.append(replace(summary, run=run, state="running" if held(Store(run)) else summary.state))
+    return found

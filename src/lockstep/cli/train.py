@@ -21,7 +21,10 @@ def train(
         int | None, typer.Option(min=1, help="Worker processes on this machine; default: one per GPU, else one.")
     ] = None,
     run: Annotated[
-        Path | None, typer.Option(help="Run folder; default: runs/ and the config's name. A run there is continued.")
+        str | None,
+        typer.Option(
+            help="Run folder or address (s3://bucket/run); default: runs/ and the config's name. A run there is continued."
+        ),
     ] = None,
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="TCP port of the workers' rendezvous; 0 takes a free one.")
@@ -42,15 +45,17 @@ def train(
     words = config or []
     settings = read_config(words, run)
     if run is None:
-        run = Path("runs") / Path(words[0]).stem
+        run = str(Path("runs") / Path(words[0]).stem)
     run_training(settings, run, workers, port, as_json)
 
 
 def run_training(
-    config: "RunConfig", run: Path, workers: int | None, port: int = 0, as_json: bool = False, show: bool = True
+    config: "RunConfig", run: str | Path, workers: int | None, port: int = 0, as_json: bool = False, show: bool = True
 ) -> None:
     """Trains in this process, in workers of our own, or as a worker of somebody else's; then prints the summary."""
     from lockstep.launch.joined import joined
+    from lockstep.remote.place import is_remote
+    from lockstep.remote.store import Store
     from lockstep.rundir import RunDirectory
     from lockstep.train import worker
 
@@ -63,7 +68,10 @@ def run_training(
     else:
         from lockstep.cli.common import prepare_corpus
 
-        worker.check_resume(RunDirectory(run), config)
+        if is_remote(run):
+            Store(str(run)).read("config.yaml")  # a store that cannot be used shows before the corpus is prepared
+        else:
+            worker.check_resume(RunDirectory(Path(run)), config)
         prepare_corpus(config)
         told_to_stop = _start(config, run, workers or _devices(config), port)
         primary = True
@@ -79,7 +87,7 @@ def _devices(config: "RunConfig") -> int:
     return max(1, torch.cuda.device_count())
 
 
-def _start(config: "RunConfig", run: Path, workers: int, port: int) -> int | None:
+def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int | None:
     """Returns the signal that ended the launch, if one did."""
     from lockstep.launch.local import launch
     from lockstep.train import worker
@@ -92,14 +100,17 @@ def _start(config: "RunConfig", run: Path, workers: int, port: int) -> int | Non
     return stopped.signal if stopped else None
 
 
-def _close(run: Path, as_json: bool, show: bool, told_to_stop: int | None, begin: float) -> None:
+def _close(run: str | Path, as_json: bool, show: bool, told_to_stop: int | None, begin: float) -> None:
     """Prints the summary; a run that was told to stop ends with that signal's exit code, because it is not finished."""
+    from dataclasses import replace
+
     from rich.console import Console
 
     from lockstep.cli.common import print_json, summary_table
     from lockstep.explain.summary import summarise
+    from lockstep.remote.place import working_folder
 
-    summary = summarise(run)
+    summary = replace(summarise(working_folder(run)), run=str(run))
     if told_to_stop is not None and (summary.ended is None or summary.ended < begin):
         print("Stopped before a new step was saved. The same command starts from the last checkpoint.", file=sys.stderr)
         sys.exit(128 + told_to_stop)

@@ -10,7 +10,7 @@ import typer
 
 
 def translate(
-    run: Annotated[Path, typer.Argument(help="A run folder, a checkpoint or a model folder.")],
+    run: Annotated[str, typer.Argument(help="A run folder, a checkpoint or a model folder; also an address.")],
     source: Annotated[
         Path | None, typer.Option("--input", "-i", help="Text to translate, a sentence a line; default: stdin.")
     ] = None,
@@ -27,12 +27,15 @@ def translate(
     import json
 
     from lockstep.errors import LockstepError
+    from lockstep.remote.reading import with_model
     from lockstep.team import pick_device
     from lockstep.translate.translator import Translator, find_model
 
     overrides: dict[str, object] = {"beam": beam, "length_penalty": length_penalty}
     search = {name: value for name, value in overrides.items() if value is not None}
-    translator = Translator.load(find_model(run, checkpoint), search, str(pick_device("auto", 0)))
+    translator = Translator.load(
+        find_model(with_model(run, checkpoint), checkpoint), search, str(pick_device("auto", 0))
+    )
     with contextlib.ExitStack() as files:
         if source is not None and output is not None and output.exists() and output.samefile(source):
             raise LockstepError(f"{output} is the input as well.", "Write to another file.", code=2)

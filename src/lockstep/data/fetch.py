@@ -4,7 +4,6 @@ A piece has its name in the cache only when its digest is right. Where the catal
 download is recorded beside the file and must be met ever after.
 """
 
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from lockstep.data import packages
 from lockstep.data.catalog import Entry, Piece, Source
 from lockstep.data.download import ELSEWHERE, NoRoom, Talk, download, forget, keep
 from lockstep.errors import LockstepError
-from lockstep.files import digest, disk_error, locked, read_json, sha256, sync, write_json
+from lockstep.files import cache, digest, disk_error, locked, read_json, sha256, sync, write_json
 
 __all__ = ["Fetched", "Talk", "cache_folder", "fetch", "forget_first_digests"]
 
@@ -34,11 +33,7 @@ class Fetched:
 
 def cache_folder(given: Path | None = None) -> Path:
     """--cache, or $LOCKSTEP_CACHE, or ~/.cache/lockstep (under $XDG_CACHE_HOME where that is set)."""
-    if given is not None:
-        return given.expanduser()
-    if named := os.environ.get("LOCKSTEP_CACHE"):
-        return Path(named).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "lockstep"
+    return cache() if given is None else given.expanduser()
 
 
 def fetch(

@@ -9,9 +9,7 @@ corpus' place, named after the recipe, and the result is renamed at the end: a c
 preparation is killed, the next one finds that folder and goes on with the shards that are missing.
 """
 
-import contextlib
 import errno
-import fcntl
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -30,7 +28,8 @@ from lockstep.data.recipe import differences, fingerprint, recipe
 from lockstep.data.settings import DataSettings
 from lockstep.data.vocabulary import Vocabulary
 from lockstep.errors import LockstepError
-from lockstep.files import read_json, sha256, sync, write_json
+from lockstep.files import locked, read_json, sha256, sync, write_json
+from lockstep.remote.place import is_remote
 
 Report = Callable[[str, int, int | None], None]
 """Hears of a stage: its name, how far it is, and how far it goes if that is known."""
@@ -41,7 +40,7 @@ HELD_OUT_LINES = 4096
 def corpus_folder(settings: DataSettings) -> Path:
     """Where the corpus of these settings lies or will lie."""
     if settings.corpus is not None:
-        return settings.corpus.expanduser()
+        return Path(settings.corpus).expanduser()
     source, target = settings.languages
     return Path("corpora") / f"{source}-{target}-{settings.vocabulary.size}-{fingerprint(settings)[:10]}"
 
@@ -53,12 +52,16 @@ def prepare(settings: DataSettings, report: Report | None = None, force: bool = 
     stages "read", "vocabulary" and "encode" in pairs; and once each, as "cleaned" and "encoded", how many of all shards an
     interrupted preparation had left in that state.
     """
+    if is_remote(settings.corpus) or is_remote(settings.folder):
+        from lockstep.data.remote import prepared
+
+        return prepared(settings, lambda local: prepare(local, report, force), force)
     folder = corpus_folder(settings).resolve()
     try:
         stamp = _stamp(folder)
         if stamp and not force:
             return _reuse(folder, settings)
-        with _locked(folder):
+        with locked(folder.with_name(f"{folder.name}.lock")):
             if _stamp(folder) != stamp:  # another process made it while this one waited
                 return _reuse(folder, settings)
             _check_place(folder, force)
@@ -244,15 +247,6 @@ def _stamp(folder: Path) -> tuple[int, int] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return found.st_ino, found.st_mtime_ns
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Only one process at a time; the lock goes with the process, however it ends."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_name(f"{folder.name}.lock").open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _remove_partials(folder: Path, but: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from lockstep.settings import FIXED, Settings
+from lockstep.settings import FIXED, Place, Settings
 
 
 class GrammarSettings(Settings):
@@ -40,8 +40,8 @@ class DataSettings(Settings):
 
     languages: Annotated[tuple[str, str], FIXED] = ("en", "de")
     """Source and target language: also the endings of the text files."""
-    folder: Path = Path()
-    """The folder that the names in train, validation and test start from."""
+    folder: Place = Path()
+    """The folder that the names in train, validation and test start from; also an address such as s3://bucket/text."""
     train: list[str] = []
     """Training text: `news` means news.en and news.de; pairs.tsv, memory.tmx, app.po and app.mo hold both languages. Any of
     them may be compressed (.gz, .xz, .zst, .bz2)."""
@@ -51,8 +51,8 @@ class DataSettings(Settings):
     """Text for the final test."""
     grammar: GrammarSettings | None = None
     """Make the text with the built-in grammar instead of reading files."""
-    corpus: Path | None = None
-    """Folder of the prepared corpus; when not given, one under `corpora/` named after these settings."""
+    corpus: Place | None = None
+    """Folder or address of the prepared corpus; when not given, a folder under `corpora/` named after these settings."""
     processes: int | None = Field(None, ge=1)
     """Processes that prepare the text; when not given, one per core. The corpus is the same with any number."""
     max_words: Annotated[int | None, Field(ge=1), FIXED] = 200

@@ -75,7 +75,7 @@ class Block:
 
 def find(settings: DataSettings, name: str) -> tuple[Path, ...]:
     """The source and the target file of a name, or the one file that holds both."""
-    base = (settings.folder / name).expanduser()
+    base = (Path(settings.folder) / name).expanduser()
     if plain_name(name).endswith(SINGLE_FILES):
         return (_existing(base),)
     return tuple(_existing(Path(f"{base}.{language}")) for language in settings.languages)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -20,8 +21,9 @@ from lockstep.counterfactual import left_out
 from lockstep.errors import LockstepError
 from lockstep.parallel.adamw import AdamW
 from lockstep.parallel.strategy import Context, Strategy
+from lockstep.remote.mirror import Mirror
 from lockstep.rundir import RunDirectory
-from lockstep.saved import Progress, newest_whole
+from lockstep.saved import Progress, Saved, newest_whole, read_saved
 from lockstep.tasks.task import MicroBatch, Task
 from lockstep.team import Team
 from lockstep.train import checkpoint, precision
@@ -65,6 +67,7 @@ class Loop:
     journal: Journal
     precision: str
     attempt: int
+    mirror: Mirror | None = None  # of the primary, when the run lies on an object store
     progress: Progress = field(default_factory=Progress)
     board: Board | None = None
     show: Show | None = None
@@ -159,6 +162,7 @@ class Loop:
                 begin = time.perf_counter()
                 self.journal.write("step", **line)
                 self._watch(line)
+                self._tell_news()
                 clock.own += time.perf_counter() - begin
                 self._count_skipped(outcome.applied)
 
@@ -172,6 +176,9 @@ class Loop:
                     reason = reason or self._reason_to_stop() or ("signal" if told else None)
                 if gained or reason or step % settings.checkpoint_every == 0:
                     self._save()
+            if self.mirror is not None:
+                self.mirror.wait()
+                self._tell_news()
         finally:
             ahead.close()
             if self.show is not None:
@@ -219,6 +226,8 @@ class Loop:
         checkpoint.load(saved, self.strategy.state().tensors, self.team)
         self.progress = saved.progress()
         reset = self.strategy.load(self.progress.scalars)
+        if self.mirror is not None:
+            self.mirror.upload(saved, self._keep())  # unless it came from there
         self.journal.write("resume", step=saved.step, checkpoint=saved.path.name, attempt=self.attempt, reset=reset)
 
     def _reason_to_stop(self) -> str | None:
@@ -272,10 +281,14 @@ class Loop:
             self.show.say(f"{shown}{' (best so far)' if gained else ''}, {seconds:.1f} s", "green" if gained else "")
         return gained
 
+    def _keep(self) -> Callable[[list[Saved]], set[Path]]:
+        settings = self.config.train
+        return checkpoint.keep_best_and_last(settings.keep_last, settings.keep_best, self.task.higher_is_better)
+
     def _save(self) -> None:
         begin = time.perf_counter()
-        settings = self.config.train
-        keep = checkpoint.keep_best_and_last(settings.keep_last, settings.keep_best, self.task.higher_is_better)
+        if self.mirror is not None:
+            self.mirror.wait()  # before anything that it copies could be deleted
         with self.strategy.quiesce() as module:
             size = checkpoint.save(
                 self.run.checkpoints,
@@ -284,8 +297,11 @@ class Loop:
                 self.strategy.state(),
                 lambda folder: self.task.export(module, folder),
                 self.team,
-                keep,
+                self._keep(),
             )
+        saved = read_saved(self.run.checkpoints / f"step-{self.progress.step:08d}") if self.mirror is not None else None
+        if self.mirror is not None and saved is not None:
+            self.mirror.upload(saved, self._keep())
         seconds = time.perf_counter() - begin
         self.journal.write("checkpoint", step=self.progress.step, bytes=size, seconds=seconds)
 
@@ -299,6 +315,13 @@ class Loop:
         scalars |= {f"phase/{name}": seconds / line["seconds"] for name, seconds in line["phases"].items()}
         self.board.scalars(line["step"], {"train_loss": loss} | scalars)
         self.show.step(line["step"], loss if loss == loss else None, rate, line["seconds"])
+
+    def _tell_news(self) -> None:
+        """Journals and shows what uploads have done meanwhile."""
+        for news in self.mirror.news() if self.mirror is not None else ():
+            self.journal.write(news.kind, **news.facts)
+            if news.sentence and self.show is not None:
+                self.show.say(news.sentence, "yellow")
 
     def _say_start(self) -> None:
         assert self.show is not None

@@ -21,11 +21,13 @@ from lockstep.config import RunConfig, build, differences, read_yaml
 from lockstep.counterfactual import left_out
 from lockstep.errors import LockstepError
 from lockstep.files import read_json, write_json, write_whole
+from lockstep.remote.place import is_remote, working_folder
 from lockstep.rundir import RunDirectory
 
 if TYPE_CHECKING:
     import torch
 
+    from lockstep.remote.mirror import Mirror
     from lockstep.tasks.task import Task
     from lockstep.team import Team
 
@@ -38,7 +40,7 @@ def check_resume(run: RunDirectory, config: RunConfig) -> None:
     if kept:
         shown = ", ".join(f"{key} {old!r} -> {new!r}" for key, (old, new) in kept.items())
         raise LockstepError(
-            f"The run {run.path} was started with other settings, and its state does not fit the new ones: {shown}.",
+            f"The run {run.name} was started with other settings, and its state does not fit the new ones: {shown}.",
             "Choose another --run folder, or keep these settings.",
             code=2,
         )
@@ -88,8 +90,8 @@ def touch_memory(config: RunConfig) -> Callable[[], None]:
     return hand_over
 
 
-def train(config: RunConfig, path: Path) -> str:
-    """Trains as the worker that the environment says; returns why training ended."""
+def train(config: RunConfig, place: str | Path) -> str:
+    """Trains as the worker that the environment says, in a folder or at an address; returns why training ended."""
     keep_memory()
     touched = touch_memory(config)
     gc.disable()  # the imports to come make many objects and no garbage
@@ -98,7 +100,7 @@ def train(config: RunConfig, path: Path) -> str:
     team = join(config.train.device, config.train.timeout_seconds)
     touched()
     try:
-        return _train(config, RunDirectory(path), team)
+        return _enter_and_train(config, RunDirectory(working_folder(place), str(place)), team, place)
     except RuntimeError as error:
         text = str(error)
         if team.size > 1 and any(sign in text for sign in ("Connection", "peer", "gloo", "Timed out", "NCCL")):
@@ -118,7 +120,33 @@ class LostPeer(LockstepError):
         )
 
 
-def _train(config: RunConfig, run: RunDirectory, team: "Team") -> str:
+def _enter_and_train(config: RunConfig, run: RunDirectory, team: "Team", place: str | Path) -> str:
+    """Holds the run's lock, and what mirrors it to an object store, for as long as training takes."""
+    url = str(place) if is_remote(place) else None
+    lock: TextIO | None = None
+    mirror: Mirror | None = None
+    lock, mirror = team.all_do(lambda: _enter(run, config, url) if team.primary else (None, None))
+    done = False
+    try:
+        if url is not None:
+            launch = team.primary_does(lambda: mirror.launch if mirror else "")
+            team.all_do(lambda: _check_shared(run, url, launch))
+        reason = _train(config, run, team, mirror)
+        if url is not None:
+            team.gather(None)  # every worker has written its last line: the journals can be copied
+        done = True
+    finally:
+        try:
+            if mirror is not None:
+                for news in mirror.close(failing=not done):
+                    print(news.sentence, file=sys.stderr)
+        finally:
+            if lock is not None:
+                lock.close()
+    return reason
+
+
+def _train(config: RunConfig, run: RunDirectory, team: "Team", mirror: "Mirror | None") -> str:
     import torch
 
     from lockstep.parallel.registry import make_strategy
@@ -127,7 +155,6 @@ def _train(config: RunConfig, run: RunDirectory, team: "Team") -> str:
     from lockstep.train.precision import emulated, products
     from lockstep.watch.journal import Journal
 
-    lock: TextIO | None = team.all_do(lambda: _enter(run, config) if team.primary else None)
     choices = team.primary_does(lambda: _choose(run, config, team))
     threads = choices["threads"][str(team.size)]
     torch.set_num_threads(threads)
@@ -157,7 +184,7 @@ def _train(config: RunConfig, run: RunDirectory, team: "Team") -> str:
         changed=changed,
     )
     try:
-        loop = Loop(config, run, task, strategy, team, journal, choices["precision"], choices["launches"])
+        loop = Loop(config, run, task, strategy, team, journal, choices["precision"], choices["launches"], mirror)
         gc.freeze()
         gc.enable()
         with products(choices["precision"], team.device):
@@ -169,27 +196,57 @@ def _train(config: RunConfig, run: RunDirectory, team: "Team") -> str:
         ) from None
     finally:
         journal.close()
-        if lock is not None:
-            lock.close()
 
 
-def _enter(run: RunDirectory, config: RunConfig) -> TextIO:
+def _enter(run: RunDirectory, config: RunConfig, url: str | None) -> "tuple[TextIO, Mirror | None]":
+    """Locks the folder, brings it up to date when it mirrors an address, and checks that this run may go on there."""
     run.create()
+    if url is None:
+        _check_foreign(run)
+        lock = run.lock()
+        _check_state(run, config)
+        return lock, None
+    from lockstep.remote.mirror import Mirror
+
+    mirror = Mirror(url, run)
+    lock = run.lock()
+    try:
+        mirror.open()
+        _check_foreign(run)
+        _check_state(run, config)
+    except BaseException:
+        mirror.close(failing=True)
+        raise
+    return lock, mirror
+
+
+def _check_shared(run: RunDirectory, url: str, launch: str) -> None:
+    from lockstep.remote.mirror import MARKER
+
+    if (read_json(run.path / MARKER) or {}).get("launch") != launch:
+        raise LockstepError(
+            f"{socket.gethostname()} does not see the folder {run.path} of the first worker, in which {url} works.",
+            "Set LOCKSTEP_CACHE to a folder that all machines share.",
+        )
+
+
+def _check_foreign(run: RunDirectory) -> None:
     if run.config.exists() and not run.choices.exists():
         raise LockstepError(
             f"{run.path} holds a config.yaml that is not a run's and would be overwritten.",
             "Choose another --run folder.",
             code=2,
         )
-    lock = run.lock()
+
+
+def _check_state(run: RunDirectory, config: RunConfig) -> None:
     check_resume(run, config)
     if left_out() and _has_checkpoint(run):
         raise LockstepError(
-            f"LOCKSTEP_WITHOUT is set, and the run {run.path} has a checkpoint that such a run would go on from.",
+            f"LOCKSTEP_WITHOUT is set, and the run {run.name} has a checkpoint that such a run would go on from.",
             "Choose another --run folder, or unset it.",
             code=2,
         )
-    return lock
 
 
 def _choose(run: RunDirectory, config: RunConfig, team: "Team") -> dict[str, Any]:
@@ -221,11 +278,17 @@ def _record(
     old, new = known and known["digest"], task.data_facts["digest"]
     if old != new and known is not None and _has_checkpoint(run):
         raise LockstepError(
-            f"The run {run.path} was trained on another corpus (digest {old[:12]}, now {new[:12]}).",
+            f"The run {run.name} was trained on another corpus (digest {old[:12]}, now {new[:12]}).",
             "Choose another --run folder, or restore the corpus.",
             code=2,
         )
-    places = {"folder": config.data.folder.absolute(), "corpus": task.data_folder.absolute()}
+    places = {
+        name: kept if is_remote(kept) else found.absolute()
+        for name, kept, found in (
+            ("folder", config.data.folder, Path(config.data.folder)),
+            ("corpus", config.data.corpus, task.data_folder),
+        )
+    }
     config = config.model_copy(update={"data": config.data.model_copy(update=places)})
     changed = differences(_config_of(run), config)[1] if run.config.exists() else {}
     write_json(run.choices, choices)
@@ -262,7 +325,7 @@ def main() -> None:
     """The entry of a launched worker. A failure goes to the launcher by the file it named, and is printed there."""
     die_with_parent()
     try:
-        train(RunConfig.model_validate(json.loads(sys.argv[2])), Path(sys.argv[1]))
+        train(RunConfig.model_validate(json.loads(sys.argv[2])), sys.argv[1])
     except LockstepError as error:
         tell_launcher(error)
         sys.exit(error.code)

@@ -15,7 +15,7 @@ from lockstep.errors import LockstepError
 from lockstep.models.packed import Layout
 from lockstep.models.settings import TransformerSettings
 from lockstep.models.transformer import Transformer
-from lockstep.saved import listed
+from lockstep.saved import chosen, listed
 from lockstep.translate.decode import translate_packed
 from lockstep.translate.settings import SearchSettings
 
@@ -33,9 +33,7 @@ def find_model(path: Path, checkpoint: Literal["best", "last"] = "best") -> Path
         raise LockstepError(
             f"There is no trained model in {path}.", "Name a run folder with a checkpoint, or train one first.", code=2
         )
-    last = whole[-1]
-    best = next((saved for saved in whole if saved.step == last.progress().best_step), last)
-    return (best if checkpoint == "best" else last).path / "model"
+    return chosen(whole, checkpoint).path / "model"
 
 
 class Translator:
