@@ -1,9 +1,9 @@
 """The base of every settings class. Each package keeps its own settings beside the code that reads them."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 
 class Settings(BaseModel):
@@ -21,9 +21,9 @@ class Fixed:
 FIXED = Fixed()
 
 
-def _path_or_address(value: Any) -> Any:
+def _path_or_address(value: str | Path) -> str | Path:
     return Path(value) if isinstance(value, str) and "://" not in value else value
 
 
-Place = Annotated[Path | str, BeforeValidator(_path_or_address)]
+Place = Annotated[str | Path, AfterValidator(_path_or_address)]
 """A path, or an address such as s3://bucket/folder, which stays text: a path would lose one of its slashes."""
