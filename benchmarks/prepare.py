@@ -104,7 +104,12 @@ def bare(folder: Path, model: Path, pairs: int) -> float:
 def prepared(folder: Path, corpus: Path, train: str) -> dict[str, Any]:
     """The figures of one preparation, with `peak` megabytes of all its processes."""
     shutil.rmtree(corpus, ignore_errors=True)
-    settings = {"folder": str(folder), "train": [train], "validation": ["held-out"], "corpus": str(corpus)}
+    settings: dict[str, Any] = {
+        "folder": str(folder),
+        "train": [train],
+        "validation": ["held-out"],
+        "corpus": str(corpus),
+    }
     settings |= {"vocabulary": {"size": 3800}}
     process = subprocess.Popen([sys.executable, "-c", PREPARE, json.dumps(settings)], stdout=subprocess.PIPE)
     peak, over = 0.0, threading.Event()
