@@ -118,7 +118,8 @@ def test_the_precision_chosen_at_the_first_start_is_kept(tiny: Tiny, tmp_path: P
     other = "bf16" if chosen == "fp32" else "fp32"
     (tmp_path / "choices.json").write_text(json.dumps(choices | {"precision": other}))
     result = lockstep(*train, "train.steps=3")
-    assert f", {other}, cpu" in result.stderr
+    assert f"thread each, {other}" in result.stderr
+    assert ("emulated" in result.stderr) == (other == "bf16")
 
 
 def test_two_workers_learn_word_order_and_a_dictionary(tmp_path: Path) -> None:
@@ -162,5 +163,7 @@ def test_config_shows_and_explains(tiny: Tiny) -> None:
 
 def test_prepare_prints_what_is_in_the_text(tiny: Tiny) -> None:
     facts = json.loads(lockstep("prepare", tiny.config, "--json").stdout)
-    assert facts["sets"]["train"]["lines"] == 300
-    assert "300" in lockstep("prepare", tiny.config).stdout
+    train = facts["sets"]["train"]
+    assert train["read"] == 300
+    assert train["lines"] + sum(train["removed"].values()) == 300
+    assert f"{train['lines']} " in lockstep("prepare", tiny.config).stdout
