@@ -103,7 +103,8 @@ def bare(folder: Path, model: Path, pairs: int) -> float:
 
 def prepared(folder: Path, corpus: Path, train: str) -> dict[str, Any]:
     """The figures of one preparation, with `peak` megabytes of all its processes."""
-    shutil.rmtree(corpus, ignore_errors=True)
+    for left in [corpus, *corpus.parent.glob(f".{corpus.name}.partial-*")]:  # or it would go on with finished shards
+        shutil.rmtree(left, ignore_errors=True)
     settings: dict[str, Any] = {
         "folder": str(folder),
         "train": [train],

@@ -109,7 +109,10 @@ def test_wmt16_from_archives_of_its_layout(server: FileServer, tmp_path: Path) -
     size = "data.vocabulary.size=286"
     prepared = lockstep("prepare", out / "wmt16-en-de.yaml", size, f"data.corpus={tmp_path / 'corpus'}", "--json")
     train = json.loads(prepared.stdout)["sets"]["train"]
-    assert (train["read"], train["removed"]) == (3 * LINES, {"duplicate": LINES})  # the first and the last piece are equal
+    assert (train["read"], train["removed"]) == (
+        3 * LINES,
+        {"duplicate": LINES},
+    )  # the first and the last piece are equal
     assert json.loads(prepared.stdout)["settings"]["max_words"] == 80
 
     requests = len(server.asked)

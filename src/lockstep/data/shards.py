@@ -62,8 +62,8 @@ def clean_shard(job: CleanJob) -> int:
     texts = job.block.texts()
     source, target, removed = clean(job.settings, *texts)
     hashes = pair_hashes(source, target) if job.settings.drop_duplicates else np.zeros(0, "<u8")
-    facts = {"read": texts[0].count("\n"), "kept": len(source.list), "removed": removed}
-    _write(job.to, {"source": _packed(source.data), "target": _packed(target.data), "hashes": hashes}, facts)
+    facts = {"read": texts[0].count("\n"), "kept": len(source), "removed": removed}
+    _write(job.to, {"source": source.data, "target": target.data, "hashes": hashes}, facts)
     return int(texts[0].count("\n"))
 
 
