@@ -8,7 +8,8 @@ repetitions, which cleaning removes), then measures in one go:
 - bare: two processes, each a half of the lines of both sides: start Python, read and split the text, `encode(...,
   out_type=int)` in portions of 4,096 lines, results thrown away. Wall time from the start of both to the end of both.
 - prepare: the corpus end to end in a process of its own, once; the training of the vocabulary is timed apart. Memory is
-  the highest sum of the proportional set sizes (PSS) of all its processes, sampled every 50 ms.
+  the highest sum of the proportional set sizes (PSS) of all its processes, sampled twice a second (looking costs them
+  time).
 - training: the same three steps of a tiny model on a tenth of the pairs and on all of them: private memory (RssAnon) of
   the worker at the end and seconds from opening the corpus to the end of the first step.
 """
@@ -117,7 +118,7 @@ def prepared(folder: Path, corpus: Path, train: str) -> dict[str, Any]:
 
     def watch() -> None:
         nonlocal peak
-        while not over.wait(0.05):
+        while not over.wait(0.5):
             peak = max(peak, sum(map(pss_megabytes, family(process.pid))))
 
     watcher = threading.Thread(target=watch)

@@ -78,11 +78,15 @@ class Lines:
     def __len__(self) -> int:
         return len(self.ends)
 
+    @property
+    def blanks(self) -> npt.NDArray[np.int64]:
+        """How many blanks each sentence has."""
+        return np.diff(np.searchsorted(np.flatnonzero(self.data == ord(" ")), self.ends), prepend=0)
+
     def words(self, language: str) -> Counts:
         """Words of every sentence: separated by blanks, or two characters each in a language without blanks."""
         if writes_blanks(language):
-            blanks = np.diff(np.searchsorted(np.flatnonzero(self.data == ord(" ")), self.ends), prepend=0)
-            return (blanks + (self.ends > self.starts)).astype(np.int32)
+            return (self.blanks + (self.ends > self.starts)).astype(np.int32)
         characters = np.fromiter(map(len, self.list), np.int32, len(self))
         return -(-characters // CHARACTERS_PER_WORD)
 

@@ -1,8 +1,8 @@
 """The work on one shard of the training text, done in whatever process is free.
 
 A shard is a fixed number of neighbouring lines. It is cleaned into `NUMBER.clean` and later encoded into `NUMBER.ids`.
-Each is one file that carries checksums of its parts and is written aside, synced and renamed: it is there whole or not at
-all, so preparation that was killed goes on with the shards that are missing.
+Each is one file that carries checksums of its parts and is written aside and renamed, so preparation that was killed goes
+on with the shards that are missing; what a power cut damages is told by its checksums.
 """
 
 import io
@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lockstep.data import vocabulary
-from lockstep.data.clean import Hashes, Mask, Reason, clean, pair_hashes, piece_fault
+from lockstep.data.clean import Hashes, Lines, Mask, Reason, clean, pair_hashes, piece_fault
 from lockstep.data.corpus import Row, id_type
 from lockstep.data.settings import DataSettings
 from lockstep.data.text import Block
@@ -76,39 +76,39 @@ def train_vocabulary(job: VocabularyJob) -> None:
         for path, kept in zip(job.shards, job.kept, strict=True):
             mine = np.flatnonzero(kept)
             start, end = np.searchsorted(places, [before, before + len(mine)])
-            sources, targets = cleaned_text(path)
+            source, target = cleaned_lines(path)
             for place in mine[places[start:end] - before]:
-                yield sources[place]
-                yield targets[place]
+                yield source.list[place]
+                yield target.list[place]
             before += len(mine)
 
-    model = vocabulary.train(job.settings.vocabulary, sentences())
-    _write_aside(job.to, model)
+    _write_aside(job.to, vocabulary.train(job.settings.vocabulary, sentences()), synced=True)
 
 
 def encode_shard(job: EncodeJob) -> int:
     """Writes the ids of the pairs of a shard that are kept; returns how many pairs it looked at."""
     pieces = _vocabulary(job.vocabulary)
-    sides = [_selected(texts, job.kept) for texts in cleaned_text(job.shard)]
-    rows = [_encoded(pieces, texts) for texts in sides]
+    sides = cleaned_lines(job.shard)
+    rows = [_encoded(pieces, _selected(side.list, job.kept)) for side in sides]
     fits, removed = piece_fault(job.settings, rows[0][1] - 1, rows[1][1] - 1)
+    kept = job.kept.copy()
+    kept[job.kept] = fits
     arrays: Arrays = {}
     facts: dict[str, Any] = {"removed": removed}
-    for name, texts, (ids, lengths) in zip(("source", "target"), sides, rows, strict=True):
-        text = "\n".join(_selected(texts, fits))
+    for name, side, (ids, lengths) in zip(("source", "target"), sides, rows, strict=True):
         if not fits.all():
             ids, lengths = ids[np.repeat(fits, lengths)], lengths[fits]
         arrays |= {f"{name}_ids": ids.astype(id_type(pieces.size)), f"{name}_lengths": lengths}
-        facts |= {f"{name}_bytes": len(text.encode()) + bool(text)}
-        facts |= {f"{name}_plain_words": text.count(" ") + len(lengths)}
+        facts |= {f"{name}_bytes": int((side.ends - side.starts + 1)[kept].sum())}
+        facts |= {f"{name}_plain_words": int(side.blanks[kept].sum()) + len(lengths)}
     _write(job.to, arrays, facts)
     return int(job.kept.sum())
 
 
-def cleaned_text(path: Path) -> tuple[list[str], list[str]]:
+def cleaned_lines(path: Path) -> tuple[Lines, Lines]:
     """Both sides of a cleaned shard."""
     with np.load(path) as file:
-        source, target = (_unpacked(file[side]) for side in ("source", "target"))
+        source, target = (Lines(file[side].tobytes().decode()) for side in ("source", "target"))
     return source, target
 
 
@@ -159,18 +159,15 @@ def _packed(data: bytes) -> npt.NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8)
 
 
-def _unpacked(data: npt.NDArray[np.uint8]) -> list[str]:
-    return data.tobytes().decode().split("\n")[:-1]
-
-
 def _write(path: Path, arrays: Arrays, facts: dict[str, Any]) -> None:
     buffer = io.BytesIO()
     np.savez(buffer, facts=_packed(json.dumps(facts).encode()), **arrays)  # type: ignore[arg-type]
     _write_aside(path, buffer.getbuffer())
 
 
-def _write_aside(path: Path, data: bytes | memoryview) -> None:
+def _write_aside(path: Path, data: bytes | memoryview, synced: bool = False) -> None:
     aside = path.with_name(f"{path.name}.{os.getpid()}.aside")
     aside.write_bytes(data)
-    sync(aside)
+    if synced:
+        sync(aside)
     aside.replace(path)
