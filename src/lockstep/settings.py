@@ -1,9 +1,10 @@
 """The base of every settings class. Each package keeps its own settings beside the code that reads them."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, PlainValidator
+from pydantic_core import PydanticCustomError
 
 
 class Settings(BaseModel):
@@ -21,9 +22,13 @@ class Fixed:
 FIXED = Fixed()
 
 
-def _path_or_address(value: str | Path) -> str | Path:
-    return Path(value) if isinstance(value, str) and "://" not in value else value
+def _path_or_address(value: Any) -> Path | str:
+    if isinstance(value, str):
+        return value if "://" in value else Path(value)
+    if isinstance(value, Path):
+        return value
+    raise PydanticCustomError("path_type", "input is not a path or an address")
 
 
-Place = Annotated[str | Path, AfterValidator(_path_or_address)]
+Place = Annotated[Path | str, PlainValidator(_path_or_address, json_schema_input_type=str)]
 """A path, or an address such as s3://bucket/folder, which stays text: a path would lose one of its slashes."""

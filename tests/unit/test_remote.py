@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from conftest import write_pairs
-from lockstep.config import RunConfig, describe
+from lockstep.config import RunConfig, build, describe
 from lockstep.data.prepare import prepare
 from lockstep.data.remote import local_copy_of_corpus, publish_corpus
 from lockstep.data.settings import DataSettings
@@ -62,6 +62,9 @@ def test_an_address_survives_the_config() -> None:
     assert config.data.corpus == "s3://bucket/corpus"
     assert "folder: gs://bucket/text" in config.to_yaml()
     assert DataSettings.model_validate({"grammar": {}, "corpus": "here"}).corpus == Path("here")
+    assert RunConfig.model_validate_json(config.model_dump_json()) == config
+    with pytest.raises(LockstepError, match=r"data\.corpus=5 is wrong: input is not a path or an address"):
+        build({"data": data | {"corpus": 5}, "batch": {"words": 100}}, "a test")
     assert describe("data.corpus")[0]["type"] == "path or address | none"
 
 
