@@ -17,3 +17,7 @@ class LockstepError(Exception):
     def __reduce__(self) -> tuple[type["LockstepError"], tuple[str, str, int]]:
         """Crosses from one process to another with all its parts."""
         return type(self), (self.message, self.remedy, self.code)
+
+
+class PortTaken(LockstepError):
+    """Another program took a port between its choice and its use; nothing has begun yet."""

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from lockstep.errors import LockstepError
+from lockstep.errors import LockstepError, PortTaken
 
 T = TypeVar("T")
 
@@ -96,9 +96,7 @@ def join(device: str = "auto", timeout_seconds: float = 600.0) -> Team:
         facts = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_seconds))
     except dist.DistNetworkError as error:
         if "EADDRINUSE" in str(error) or "already in use" in str(error):
-            raise LockstepError(
-                f"Port {address} is already in use.", "Set MASTER_PORT to a free one.", code=2
-            ) from None
+            raise PortTaken(f"Port {address} is already in use.", "Set MASTER_PORT to a free one.", code=2) from None
         raise LockstepError(
             f"Worker {rank} could not reach the first worker at {address}.",
             "Check that all machines were started, that the address is right and that no firewall is between them.",

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
-from lockstep.errors import LockstepError
+from lockstep.errors import LockstepError, PortTaken
+from lockstep.launch import local
 from lockstep.launch.joined import joined
 from lockstep.launch.local import _root_cause
 from lockstep.train.worker import LostPeer, tell_launcher
@@ -43,6 +44,26 @@ def test_a_killed_worker_is_named_with_its_signal(tmp_path: Path, monkeypatch: p
     cause = _root_cause(failed(r0=ProcessFailure(0, 11, 1, lost), r1=ProcessFailure(1, 12, -9, "")))
     assert cause.message == "Worker 1 (process 12) was killed by SIGKILL (out of memory?)."
     assert "last checkpoint" in cause.remedy
+
+
+def test_a_port_that_was_taken_meanwhile_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = told(tmp_path / "e", monkeypatch, PortTaken("Port 127.0.0.1:1 is already in use.", "Set another.", code=2))
+    lost = told(tmp_path / "lost", monkeypatch, LostPeer(1, "Connection closed by peer"))
+    cause = _root_cause(failed(r1=ProcessFailure(1, 12, 1, lost), r0=ProcessFailure(0, 11, 2, file)))
+    assert isinstance(cause, PortTaken)
+
+
+def test_a_port_that_was_taken_meanwhile_is_chosen_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    ports: list[int] = []
+
+    def once(command: list[str], workers: int, port: int, stop_seconds: int) -> None:
+        ports.append(port)
+        if len(ports) == 1:
+            raise PortTaken("Port 1 is already in use.")
+
+    monkeypatch.setattr(local, "_launch", once)
+    local.launch(["true"], 2)
+    assert len(ports) == 2
 
 
 def test_the_worker_that_failed_first_is_blamed(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lockstep.errors import LockstepError
+from lockstep.errors import LockstepError, PortTaken
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -42,7 +42,13 @@ def launch(command: list[str], workers: int, port: int = 0, stop_seconds: int = 
     """Runs `workers` copies of `command` (a program and its arguments) and waits. Each finds its place in RANK,
     WORLD_SIZE and so on. Returns normally when all of them succeed; SIGTERM and SIGINT are passed on to the workers,
     which then have `stop_seconds` to save."""
-    port = free_port_or(port)
+    try:
+        return _launch(command, workers, free_port_or(port), stop_seconds)
+    except PortTaken:
+        return _launch(command, workers, free_port_or(port), stop_seconds)
+
+
+def _launch(command: list[str], workers: int, port: int, stop_seconds: int) -> Stopped | None:
     os.environ.update(
         LOCKSTEP_LAUNCHER=str(os.getpid()),
         OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // workers))),
@@ -96,6 +102,8 @@ def _root_cause(error: "ChildFailedError") -> LockstepError:
             others.append((rank, failure))
     if "error" in told:
         return told["error"]
+    if "port" in told:
+        return PortTaken(told["port"].message, told["port"].remedy, told["port"].code)
     again = "Start the same command again: it goes on from the last checkpoint."
     for rank, failure in others:
         worker = f"Worker {rank} (process {failure.pid})"

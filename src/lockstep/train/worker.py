@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from lockstep.config import RunConfig, build, differences, read_yaml
 from lockstep.counterfactual import left_out
-from lockstep.errors import LockstepError
+from lockstep.errors import LockstepError, PortTaken
 from lockstep.files import read_json, write_json, write_whole
 from lockstep.remote.place import is_remote, working_folder
 from lockstep.rundir import RunDirectory
@@ -185,7 +185,6 @@ def _train(config: RunConfig, run: RunDirectory, team: "Team", mirror: "Mirror |
     )
     try:
         loop = Loop(config, run, task, strategy, team, journal, choices["precision"], choices["launches"], mirror)
-        gc.freeze()
         gc.enable()
         with products(choices["precision"], team.device):
             return loop.train()
@@ -324,13 +323,19 @@ def _environment(hosts: list[dict[str, Any]], choices: dict[str, Any]) -> dict[s
 def main() -> None:
     """The entry of a launched worker. A failure goes to the launcher by the file it named, and is printed there."""
     die_with_parent()
+    code = 0
     try:
         train(RunConfig.model_validate(json.loads(sys.argv[2])), sys.argv[1])
     except LockstepError as error:
         tell_launcher(error)
-        sys.exit(error.code)
+        code = error.code
     except KeyboardInterrupt:
-        sys.exit(130)
+        code = 130
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(
+        code
+    )  # all is saved and closed; what torch's threads do while Python takes itself apart has ended in SIGABRT
 
 
 def tell_launcher(error: LockstepError) -> None:
@@ -338,7 +343,7 @@ def tell_launcher(error: LockstepError) -> None:
     if path is None:
         print(error, file=sys.stderr)
         return
-    kind = "lost" if isinstance(error, LostPeer) else "error"
+    kind = "lost" if isinstance(error, LostPeer) else "port" if isinstance(error, PortTaken) else "error"
     facts = {"kind": kind, "message": error.message, "remedy": error.remedy, "code": error.code}
     write_json(Path(path), {"message": json.dumps(facts), "timestamp": int(time.time())})
 
