@@ -15,6 +15,7 @@ PHASES = (
     "backward",
     "merge",
     "update",
+    "serve",
     "evaluate",
     "save",
     "rename",

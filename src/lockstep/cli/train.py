@@ -20,6 +20,9 @@ def train(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes on this machine; default: one per GPU, else one.")
     ] = None,
+    servers: Annotated[
+        int | None, typer.Option(min=0, help="Processes that only hold parameters, for strategy.name=server.")
+    ] = None,
     run: Annotated[
         str | None,
         typer.Option(
@@ -43,7 +46,7 @@ def train(
     from lockstep.cli.common import read_config
 
     words = config or []
-    settings = read_config(words, run)
+    settings = read_config(words + ([f"strategy.servers={servers}"] if servers is not None else []), run)
     if run is None:
         run = str(Path("runs") / Path(words[0]).stem)
     run_training(settings, run, workers, port, as_json)
@@ -92,11 +95,12 @@ def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int
     from lockstep.launch.local import launch
     from lockstep.train import worker
 
-    if workers == 1:
+    servers = config.strategy.servers if config.strategy.name == "server" else 0
+    if workers + servers == 1:
         worker.train(config, run)
         return None
     program = [sys.executable, "-m", "lockstep.train.worker", str(run), config.model_dump_json()]
-    stopped = launch(program, workers, port)
+    stopped = launch(program, workers + servers, port)
     return stopped.signal if stopped else None
 
 

@@ -97,9 +97,15 @@ def train(config: RunConfig, place: str | Path) -> str:
     gc.disable()  # the imports to come make many objects and no garbage
     from lockstep.team import join
 
-    team = join(config.train.device, config.train.timeout_seconds)
+    servers = config.strategy.servers if config.strategy.name == "server" else 0
+    team = join(config.train.device, config.train.timeout_seconds, servers)
     touched()
     try:
+        if team.serving:
+            from lockstep.parallel.server import serve
+
+            serve(team)
+            return "served"
         return _enter_and_train(config, RunDirectory(working_folder(place), str(place)), team, place)
     except RuntimeError as error:
         text = str(error)
@@ -165,7 +171,7 @@ def _train(config: RunConfig, run: RunDirectory, team: "Team", mirror: "Mirror |
     digest = task.data_facts["digest"]
     if set(team.gather(digest)) != {digest}:
         raise LockstepError("The workers see different corpora.", "Prepare it once and share it, or copy it.")
-    strategy = make_strategy(config.strategy, team.size)
+    strategy = make_strategy(config.strategy.model_copy(update={"every": choices["every"]}), team.size)
     hosts = team.gather(_host_facts(team.device))
     changed = team.primary_does(lambda: _record(run, config, choices, task, hosts))
     journal = team.all_do(lambda: Journal(run.journal, team.rank))
@@ -263,6 +269,9 @@ def _choose(run: RunDirectory, config: RunConfig, team: "Team") -> dict[str, Any
         threads[str(team.size)] = config.train.threads
     here = int(os.environ.get("LOCAL_WORLD_SIZE", team.size))
     threads.setdefault(str(team.size), max(1, len(os.sched_getaffinity(0)) // here))
+    if config.strategy.every is not None:
+        choices["every"] = config.strategy.every
+    choices.setdefault("every", max(1, min(500, config.train.steps // 20)))
     factor = team.size if config.batch.per == "worker" else 1
     budgets = {"words": config.batch.words, "sentences": config.batch.sentences}
     choices.setdefault("batch", {name: n and n * factor for name, n in budgets.items()} | {"per": "global"})
