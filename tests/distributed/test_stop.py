@@ -7,14 +7,24 @@ import pytest
 
 from conftest import Tiny, lockstep, manifest, running, steps
 
+ASYNC = ("strategy.name=server", "strategy.mode=async", "--servers", "1")
+
 
 @pytest.mark.parametrize(
-    ("workers", "number", "code"), [(1, signal.SIGINT, 130), (2, signal.SIGINT, 130), (2, signal.SIGTERM, 143)]
+    ("settings", "workers", "number", "code"),
+    [
+        ((), 1, signal.SIGINT, 130),
+        ((), 2, signal.SIGINT, 130),
+        ((), 2, signal.SIGTERM, 143),
+        (("strategy.name=server", "--servers", "1"), 2, signal.SIGTERM, 143),
+        (("strategy.name=local", "strategy.every=3"), 2, signal.SIGTERM, 143),
+        (("strategy.name=replicas",), 2, signal.SIGTERM, 143),
+    ],
 )
 def test_a_signal_saves_and_stops_all_workers_at_the_same_step(
-    tiny: Tiny, tmp_path: Path, workers: int, number: signal.Signals, code: int
+    tiny: Tiny, tmp_path: Path, settings: tuple[str, ...], workers: int, number: signal.Signals, code: int
 ) -> None:
-    with running(tiny, tmp_path, workers=workers) as process:
+    with running(tiny, tmp_path, *settings, workers=workers) as process:
         process.send_signal(number)
         _, error = process.communicate(timeout=60)
     assert process.returncode == code, error

@@ -100,7 +100,7 @@ def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int
         worker.train(config, run)
         return None
     program = [sys.executable, "-m", "lockstep.train.worker", str(run), config.model_dump_json()]
-    stopped = launch(program, workers + servers, port)
+    stopped = launch(program, workers, servers, port)
     return stopped.signal if stopped else None
 
 

@@ -52,7 +52,8 @@ def summarise(run: Path) -> Summary:
     launch = launches[-1] if launches else {}
     metric = launch.get("metric", "loss")
     choose = max if launch.get("higher_is_better") else min
-    reached = steps[-1]["step"] if steps else 0
+    everybody = [journal, *(read(run / "journal", rank) for rank in range(1, launch.get("workers", 1)))]
+    reached = max((reading.steps[-1]["step"] for reading in everybody if reading.steps), default=0)
     standing = [line for line in evaluations if line["step"] <= reached]
     best = choose(standing, key=lambda line: line["scores"][metric], default=None)
     seconds = sum(line["seconds"] for line in measured)
@@ -68,7 +69,7 @@ def summarise(run: Path) -> Summary:
         measured_steps=len(measured),
         warmup_steps=len(steps) - len(measured),
         seconds_per_step=mean(line["seconds"] for line in measured) if measured else None,
-        words_per_second=sum(line["global_target_words"] for line in measured) / seconds if measured else None,
+        words_per_second=sum(map(_speed, everybody)) if measured else None,
         phase_shares=_shares(measured),
         watching_share=sum(line.get("watching", 0.0) for line in measured) / seconds if measured else None,
         training_seconds=sum(line["seconds"] for line in steps),
@@ -84,6 +85,12 @@ def summarise(run: Path) -> Summary:
         damaged_lines=journal.damaged,
         examples=evaluations[-1]["examples"] if evaluations else [],
     )
+
+
+def _speed(journal: Reading) -> float:
+    """Target words per second of one worker."""
+    measured = [line for line in journal.steps if not line["warmup"]]
+    return sum(line["words"]["target"] for line in measured) / max(1e-9, sum(line["seconds"] for line in measured))
 
 
 def _state(journal: Reading) -> str:

@@ -6,6 +6,7 @@ later step before worker 0 has taken what it needs of the model. Steps of a work
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 
 import torch.distributed as dist
@@ -21,7 +22,7 @@ POLL_SECONDS = 0.01
 class Ledger:
     def __init__(self, team: Team) -> None:
         self.team = team
-        self.again: list[int] = []  # steps of workers that died
+        self._again: set[int] = set()  # steps of workers that died
         self.store = dist.PrefixStore("ledger", dist.distributed_c10d._get_default_store())
         self._first = 1
         self.resting = 0
@@ -99,9 +100,9 @@ class Ledger:
                 return
             if self.team.primary and turn % 50 == 49:  # now and then
                 for step in self._orphans(range(rested + 1, rest + 1)):
-                    if step not in self.again:
-                        self.again.append(step)
-                        yield self._claim(order, recent[step], step)
+                    if step not in self._again:
+                        self._again.add(step)
+                        yield replace(self._claim(order, recent[step], step), again=True)
             time.sleep(POLL_SECONDS)
 
     def _orphans(self, steps: range) -> list[int]:

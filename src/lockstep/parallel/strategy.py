@@ -45,6 +45,7 @@ class Claim(Generic[B]):
     batch: B
     shares: list[np.ndarray]
     target_words: int  # what its loss is divided by: of all workers whose gradients are summed
+    again: bool = False  # a worker had claimed it and died
 
 
 @dataclass(frozen=True)

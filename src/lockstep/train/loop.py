@@ -155,6 +155,8 @@ class Loop:
     ) -> bool:
         """Computes and journals one step; returns whether all were told to stop after it."""
         step, batch = claim.step, claim.batch
+        if claim.again:
+            self.journal.write("fault", what="computed again: the worker that had claimed it died", step=step)
         faults.step(step)
         faults.at("input")
         clock.mark("input")
@@ -168,6 +170,7 @@ class Loop:
                 faults.at("micro")
             with self.strategy.micro(last=number + 1 == len(micro_batches)):
                 faults.at("forward")
+                begin = time.perf_counter()
                 with forward():
                     loss_sum = self.strategy.module(micro.to(self.team.device))
                 if faults.at("gradient") == "nan":
@@ -175,6 +178,7 @@ class Loop:
                 clock.mark("forward")
                 faults.at("backward")
                 self.strategy.backward(loss_sum, claim.target_words)
+                faults.slow("backward", time.perf_counter() - begin)
                 clock.mark("backward")
                 loss_sums.append(loss_sum.detach())
 
@@ -236,7 +240,9 @@ class Loop:
         """The tensors of a share, made in the background."""
         if isinstance(claim, Rest):
             return []
+        begin = time.perf_counter()
         micro_batches = [micro for share in claim.shares for micro in self.task.micro_batches(share)]
+        faults.slow("input", time.perf_counter() - begin)
         return [micro.pin() for micro in micro_batches] if self.team.device.type == "cuda" else micro_batches
 
     def _set_up(self, clock: PhaseClock) -> None:
