@@ -9,7 +9,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import accumulate
@@ -101,7 +101,8 @@ def serve(team: Team) -> None:
 
     def lose(worker: int, error: BaseException) -> None:
         lost[worker] = error
-        ledger.died(worker)
+        with suppress(RuntimeError):  # the store is gone with worker 0
+            ledger.died(worker)
 
     channels: dict[int, Channel] = {worker: Wire(worker, group) for worker in range(team.size)}
     Holder(part, make_rule(layout, part, team.size), channels, None, lose).wait()

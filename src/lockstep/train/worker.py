@@ -179,6 +179,7 @@ def _train(config: RunConfig, run: RunDirectory, team: "Team", mirror: "Mirror |
         "run",
         attempt=choices["launches"],
         workers=team.size,
+        servers=team.servers,
         strategy=strategy.name,
         exact=strategy.exact,
         precision=choices["precision"],
