@@ -5,7 +5,6 @@ evaluation and checkpoint. Needs root.
 """
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -16,7 +15,8 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from lockstep.lab.network import INTERFACE, Host, Network
+from lockstep.lab.network import Network
+from lockstep.lab.trial import attempt
 from lockstep.watch.journal import read
 
 Formula = Callable[[float, int, int], float]
@@ -38,35 +38,11 @@ WAYS: dict[str, tuple[list[str], int, Formula]] = {
 """Settings, dedicated servers, and bytes per step over all processes for `p` bytes of parameters and `w` workers."""
 
 
-def train(config: Path, run: Path, settings: list[str], servers: int, workers: int, steps: int) -> list[int]:
-    """Bytes that each process sent in one run."""
+def sent(config: Path, run: Path, settings: list[str], servers: int, workers: int, steps: int) -> int:
+    """Bytes that all processes together sent in one run."""
     with Network(workers + servers) as network:
-        processes = [
-            subprocess.Popen(
-                host.command(
-                    [
-                        *(sys.executable, "-m", "lockstep", "train", str(config), *settings),
-                        *(f"train.steps={steps}", f"strategy.servers={servers}" if servers else "train.threads=1"),
-                        *("--run", str(run)),
-                    ]
-                ),
-                env=_environment(host, rank, workers + servers, network.members[0].address),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-            )
-            for rank, host in enumerate(network.members)
-        ]
-        for process in processes:
-            _, error = process.communicate()
-            if process.returncode:
-                sys.exit(error.decode())
-        return [host.counter("tx_bytes") for host in network.members]
-
-
-def _environment(host: Host, rank: int, size: int, master: str) -> dict[str, str]:
-    own = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "MASTER_PORT": 29500}
-    names = {"MASTER_ADDR": master, "GLOO_SOCKET_IFNAME": INTERFACE, "OMP_NUM_THREADS": "1"}
-    return dict(os.environ) | {name: str(value) for name, value in own.items()} | names
+        attempt(run, config, [*settings, f"train.steps={steps}"], workers, servers, without="", network=network)
+        return sum(host.counter("tx_bytes") for host in network.members)
 
 
 def main() -> None:
@@ -83,11 +59,10 @@ def main() -> None:
         for way in options.only:
             settings, servers, formula = WAYS[way]
             few, many = options.steps
-            sent = []
-            for steps in (few, many):
-                run = folder / f"{way}-{steps}".replace(" ", "-")
-                sent.append(sum(train(config, run, settings, servers, options.workers, steps)))
-            measured = (sent[1] - sent[0]) / (many - few)
+            runs = {steps: folder / f"{way}-{steps}" for steps in (few, many)}
+            totals = [sent(config, runs[steps], settings, servers, options.workers, steps) for steps in (few, many)]
+            measured = (totals[1] - totals[0]) / (many - few)
+            run = runs[many]
             lines = [line for rank in range(options.workers) for line in read(run / "journal", rank).steps]
             own = sum(line["bytes_sent"] for line in lines) / many
             expected = formula(_bytes(run), options.workers, servers)
