@@ -93,6 +93,7 @@ def _devices(config: "RunConfig") -> int:
 def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int | None:
     """Returns the signal that ended the launch, if one did."""
     from lockstep.launch.local import launch
+    from lockstep.launch.loose import launch as launch_loose
     from lockstep.train import worker
 
     servers = config.strategy.servers if config.strategy.name == "server" else 0
@@ -100,7 +101,8 @@ def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int
         worker.train(config, run)
         return None
     program = [sys.executable, "-m", "lockstep.train.worker", str(run), config.model_dump_json()]
-    stopped = launch(program, workers, servers, port)
+    loose = servers and config.strategy.mode == "async"  # workers that die are not needed
+    stopped = (launch_loose if loose else launch)(program, workers, servers, port)
     return stopped.signal if stopped else None
 
 

@@ -16,6 +16,8 @@ from lockstep.errors import LockstepError, PortTaken
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+AGAIN = "Start the same command again: it goes on from the last checkpoint."
+
 
 @dataclass(frozen=True)
 class Stopped:
@@ -38,6 +40,11 @@ def free_port_or(port: int) -> int:
         return int(probe.getsockname()[1])
 
 
+def threads(processes: int) -> str:
+    """OMP_NUM_THREADS of each, unless somebody has set it."""
+    return os.environ.get("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // processes)))
+
+
 def launch(
     command: list[str], workers: int, servers: int = 0, port: int = 0, stop_seconds: int = 120
 ) -> Stopped | None:
@@ -54,7 +61,7 @@ def _launch(command: list[str], workers: int, servers: int, port: int, stop_seco
     processes = workers + servers
     os.environ.update(
         LOCKSTEP_LAUNCHER=str(os.getpid()),
-        OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // processes))),
+        OMP_NUM_THREADS=threads(processes),
         TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",  # workers of a launch must not meet in the agent's own store
     )
     logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)
@@ -92,7 +99,7 @@ def _launch(command: list[str], workers: int, servers: int, port: int, stop_seco
     return None
 
 
-def member(rank: int, workers: int) -> str:
+def member_name(rank: int, workers: int) -> str:
     return f"Worker {rank}" if rank < workers else f"Server {rank - workers}"
 
 
@@ -111,13 +118,12 @@ def _root_cause(error: "ChildFailedError", workers: int) -> LockstepError:
         return told["error"]
     if "port" in told:
         return PortTaken(told["port"].message, told["port"].remedy, told["port"].code)
-    again = "Start the same command again: it goes on from the last checkpoint."
     for rank, failure in others:
-        worker = f"{member(rank, workers)} (process {failure.pid})"
+        worker = f"{member_name(rank, workers)} (process {failure.pid})"
         if failure.exitcode >= 0:
-            return LockstepError(f"{worker} ended with exit code {failure.exitcode}; see its message above.", again)
+            return LockstepError(f"{worker} ended with exit code {failure.exitcode}; see its message above.", AGAIN)
         if -failure.exitcode != signal.SIGTERM:
             name = signal.Signals(-failure.exitcode).name
             memory = " (out of memory?)" if name == "SIGKILL" else ""
-            return LockstepError(f"{worker} was killed by {name}{memory}.", again)
-    return told.get("lost") or LockstepError("The workers were stopped by SIGTERM.", again)
+            return LockstepError(f"{worker} was killed by {name}{memory}.", AGAIN)
+    return told.get("lost") or LockstepError("The workers were stopped by SIGTERM.", AGAIN)
