@@ -29,6 +29,7 @@ def ring(p: float, w: int, s: int) -> float:
 WAYS: dict[str, tuple[list[str], int, Formula]] = {
     "allreduce": ([], 0, lambda p, w, s: ring(p, w, s)),
     "allreduce bf16": (["strategy.gradients=bf16"], 0, lambda p, w, s: ring(p, w, s) / 2),
+    "sharded, kept": (["strategy.name=sharded", "strategy.keep_gathered=true"], 0, ring),
     "replicas": (["strategy.name=replicas"], 0, lambda p, w, s: 0.0),
     "server sync, colocated": (["strategy.name=server"], 0, lambda p, w, s: ring(p, w, s)),
     "server sync, 1 server": (["strategy.name=server"], 1, lambda p, w, s: 2 * p * w),

@@ -52,6 +52,8 @@ POWERSGD = ("strategy.gradients=powersgd", "strategy.powersgd_start=4", "strateg
         way(workers=3, kills=KILLS),
         way(workers=2, kills=KILLS, slow=True),
         way(workers=1, kills=KILLS),
+        way("strategy.name=sharded", workers=3, kills=KILLS),
+        way("strategy.name=sharded", workers=2, kills=KILLS, slow=True),
         way(SERVER, "--servers", 2, workers=2),
         way(SERVER, workers=3),
         way(*LOCAL, workers=2),

@@ -16,6 +16,7 @@ ASYNC = ("strategy.name=server", "strategy.mode=async", "--servers", "1")
         ((), 1, signal.SIGINT, 130),
         ((), 2, signal.SIGINT, 130),
         ((), 2, signal.SIGTERM, 143),
+        (("strategy.name=sharded",), 2, signal.SIGTERM, 143),
         (("strategy.name=server", "--servers", "1"), 2, signal.SIGTERM, 143),
         (("strategy.name=local", "strategy.every=3"), 2, signal.SIGTERM, 143),
         (("strategy.name=replicas",), 2, signal.SIGTERM, 143),
@@ -43,9 +44,12 @@ def test_a_second_launch_on_the_same_run_is_refused(tiny: Tiny, tmp_path: Path) 
         assert process.poll() is None
 
 
-def test_a_gradient_that_is_not_finite_on_one_worker_is_left_out_by_all(tiny: Tiny, tmp_path: Path) -> None:
+@pytest.mark.parametrize("strategy", ["allreduce", "sharded"])
+def test_a_gradient_that_is_not_finite_on_one_worker_is_left_out_by_all(
+    tiny: Tiny, tmp_path: Path, strategy: str
+) -> None:
     fault = "nan:phase=gradient:rank=1:step=4"
-    lockstep("train", tiny.config, "--workers", 2, "--run", tmp_path, fault=fault)
+    lockstep("train", tiny.config, f"strategy.name={strategy}", "--workers", 2, "--run", tmp_path, fault=fault)
     for rank in (0, 1):
         assert [line["step"] for line in steps(tmp_path, rank) if not line["applied"]] == [4]
         assert all(line["grad_norm"] is not None for line in steps(tmp_path, rank) if line["step"] != 4)

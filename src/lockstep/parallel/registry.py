@@ -16,6 +16,10 @@ def make_strategy(settings: StrategySettings, workers: int) -> Strategy:
             from lockstep.parallel.allreduce import AllReduce
 
             return AllReduce(settings)
+        case "sharded":
+            from lockstep.parallel.sharded import Sharded
+
+            return Sharded(settings)
         case "replicas":
             from lockstep.parallel.replicas import Replicas
 

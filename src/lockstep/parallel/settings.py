@@ -12,19 +12,22 @@ Place = Literal["cpu", "device"]
 class StrategySettings(Settings):
     """How the workers' gradients are brought together."""
 
-    name: Literal["auto", "single", "replicas", "allreduce", "server", "local"] = "auto"
-    """`allreduce`: every worker holds the model, gradients are summed over all; `server`: parameter servers hold it;
+    name: Literal["auto", "single", "replicas", "allreduce", "sharded", "server", "local"] = "auto"
+    """`allreduce`: every worker holds the model, gradients are summed over all; `sharded`: every worker holds
+    a part of parameters, gradients and optimizer; `server`: parameter servers hold it;
     `local`: workers train alone and meet now and then; `replicas`: they never meet, to compare with; `auto`:
     allreduce, or `single` for one worker. docs/strategies.md helps to choose."""
     gradients: Literal["fp32", "bf16", "fp16", "powersgd"] = "fp32"
-    """allreduce: how gradients travel; powersgd sends products of two thin matrices. local: `bf16` and `fp16` halve
-    what is sent when the workers meet."""
+    """allreduce, sharded: how gradients travel; powersgd (allreduce) sends products of two thin matrices. local: `bf16`
+    and `fp16` halve what is sent when the workers meet."""
     powersgd_rank: int = Field(8, ge=1)
     """allreduce: columns of powersgd's thin matrices; more is closer to the gradient and larger."""
     powersgd_start: int = Field(100, ge=2)
     """allreduce: the first steps send whole gradients before powersgd begins."""
     bucket_mb: float = Field(25.0, gt=0)
     """allreduce, server: gradients travel in packets of about this size, while the backward pass still computes."""
+    keep_gathered: bool = False
+    """sharded: keep each layer's parameters from its forward to its backward pass: less is sent, more memory is used."""
     servers: int = Field(0, ge=0)
     """server: processes that only hold parameters (--servers). With none every worker holds a part."""
     mode: Literal["sync", "async"] = "sync"
@@ -49,4 +52,6 @@ class StrategySettings(Settings):
     def _servers_serve(self) -> Self:
         if self.servers and self.name != "server":
             raise ValueError(f"strategy.servers={self.servers} is for strategy.name=server, not {self.name}")
+        if self.gradients == "powersgd" and self.name in ("sharded", "local"):
+            raise ValueError(f"strategy.gradients=powersgd is for strategy.name=allreduce, not {self.name}")
         return self

@@ -35,6 +35,7 @@ class Order(Protocol[B_contra]):
 
     def share(self, batch: B_contra, worker: int, workers: int) -> np.ndarray: ...
     def target_words(self, share: np.ndarray) -> int: ...
+    def micro_batches(self, share: np.ndarray) -> list[np.ndarray]: ...
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,7 @@ class Context:
     team: Team
     clip: float | None  # largest gradient norm
     loss_scale: float | None  # starting scale of fp16 losses; None: no scaling
+    products: torch.dtype = torch.float32  # number format of matrix products
 
     @property
     def rank(self) -> int:

@@ -1,5 +1,6 @@
-"""One worker's update: unscale, finite check, norm, clip, optimizer. Shared by all strategies that hold a whole model."""
+"""One worker's update: unscale, finite check, norm, clip, optimizer. Shared by all strategies whose workers update."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -73,7 +74,7 @@ class Guard:
 
 
 class Updater:
-    """Model and optimizer of one process."""
+    """Model and optimizer of one process, or its parts of them: then `norm` makes the norm of the whole from a part."""
 
     def __init__(
         self,
@@ -81,8 +82,9 @@ class Updater:
         make_optimizer: MakeOptimizer,
         clip: float | None,
         loss_scale: float | None,
+        norm: Callable[[list[Tensor]], Tensor] = get_total_norm,
     ) -> None:
-        self.module = module
+        self.module, self.norm = module, norm
         self.optimizer = make_optimizer({name: p for name, p in module.named_parameters() if p.requires_grad})
         self.guard = Guard(clip, loss_scale)
 
@@ -90,9 +92,9 @@ class Updater:
         self.guard.scaled(loss).backward()
 
     def apply(self, learning_rate: float) -> tuple[bool, float]:
-        """Returns (applied, gradient norm). All workers hold the same gradient here, so they decide alike."""
+        """Returns (applied, gradient norm). All workers know the same norm here, so they decide alike."""
         gradients = self.optimizer.gradients()
-        judgement = self.guard.judge(float(get_total_norm(gradients)))
+        judgement = self.guard.judge(float(self.norm(gradients)))
         if judgement.finite:
             if judgement.factor != 1.0:
                 torch._foreach_mul_(gradients, judgement.factor)

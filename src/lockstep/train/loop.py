@@ -265,7 +265,7 @@ class Loop:
             return AdamW(parameters, settings.betas, settings.epsilon, settings.weight_decay)
 
         scale = precision.FIRST_LOSS_SCALE if self.precision == "fp16" else None
-        context = Context(self.team, self.config.train.clip, scale)
+        context = Context(self.team, self.config.train.clip, scale, precision.DTYPES[self.precision])
         self.strategy.setup(module, make_optimizer, clock, context, self.task.example().to(device))
 
     def _resume(self) -> None:
