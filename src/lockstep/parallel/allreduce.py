@@ -127,7 +127,7 @@ class AllReduce:
     ) -> Iterator[Claim[B]]:
         return shares_of_all(order, batches, first, self.context.team)
 
-    def begin(self, step: int) -> None:
+    def begin(self, claim: Claim[B]) -> None:
         pass
 
     def micro(self, last: bool) -> AbstractContextManager[Any]:

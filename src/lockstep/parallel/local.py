@@ -75,7 +75,7 @@ class Local:
     ) -> Iterator[Claim[B]]:
         return shares_alone(order, batches, first, self.context.team)
 
-    def begin(self, step: int) -> None:
+    def begin(self, claim: Claim[B]) -> None:
         pass
 
     def micro(self, last: bool) -> nullcontext[None]:

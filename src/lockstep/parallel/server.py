@@ -2,7 +2,7 @@
 
 The parameters are one vector, cut into equal parts: one for each dedicated server, or one for each worker, which then holds
 it in threads beside its own computing. In `sync` mode a step is the same as with allreduce; in `async` mode every worker
-takes whole batches as fast as it can, and its gradient is an update of its own.
+takes shares as fast as it can, and its gradient is an update of its own.
 """
 
 import math
@@ -157,12 +157,14 @@ class Server:
         """Lines to all holders; this worker may be one itself."""
         size, parts = self.flat.values.numel(), self.team.servers or self.team.size
         packet = max(1, int(self.settings.bucket_mb * 2**20) // self.flat.values.element_size())
-        recipe = Recipe(optimizer.betas, optimizer.epsilon, optimizer.weight_decay)
+        updates = 1 if self.together else self.team.size  # of one batch
+        first, second = (beta ** (1 / updates) for beta in optimizer.betas)  # so that they forget as much per batch
+        recipe = Recipe((first, second), optimizer.epsilon, optimizer.weight_decay)
         mine = Layout(cut(size, parts, packet), recipe, self.settings.staleness, self.together)
         group, layout = meet(mine)
         patience = timedelta(seconds=self.team.timeout_seconds)
-        first = self.team.size if self.team.servers else 0
-        channels: list[Channel] = [Wire(first + part, group, patience) for part in range(parts)]
+        nearest = self.team.size if self.team.servers else 0
+        channels: list[Channel] = [Wire(nearest + part, group, patience) for part in range(parts)]
         self.holder: Holder | None = None
         if not self.team.servers:
             desk = Desk()
@@ -198,8 +200,8 @@ class Server:
             return shares_of_all(order, batches, first, self.team)
         return self.ledger.claims(order, batches, first, due)
 
-    def begin(self, step: int) -> None:
-        self.step = step
+    def begin(self, claim: Claim[B]) -> None:
+        self.claim = claim
         if not self.together and not self.silent:
             for arrived in [link.pull(ask=True) for link in self.links]:
                 arrived()
@@ -243,7 +245,7 @@ class Server:
             faults.at("update")
         arrivals = [link.pull(ask=False) for link in self.links]
         for link in self.links:
-            link.apply(self.step, factor, learning_rate, answered=False)
+            link.apply(self.claim.step, factor, learning_rate, answered=False)
         for arrived in arrivals:
             arrived()
         return Outcome(judgement.finite, judgement.norm), spans
@@ -254,9 +256,10 @@ class Server:
         factor = judgement.factor if judgement.finite else math.nan
         spans = [span for link in self.links for span in link.push_rest(self.clock.stamp)]
         faults.at("update")
-        answers = [link.apply(self.step, factor, learning_rate, answered=True) for link in self.links]
+        rate = learning_rate / self.team.size  # as many updates as there are shares move as far as one of all
+        answers = [link.apply(self.claim.step, factor, rate, answered=True) for link in self.links]
         staleness = int(max(answered() for answered in answers))
-        self.ledger.done(self.step)
+        self.ledger.done(self.claim)
         return Outcome(judgement.finite, judgement.norm, staleness=staleness), spans
 
     def _bytes(self) -> int:

@@ -28,8 +28,8 @@ class StrategySettings(Settings):
     servers: int = Field(0, ge=0)
     """server: processes that only hold parameters (--servers). With none every worker holds a part."""
     mode: Literal["sync", "async"] = "sync"
-    """server: `sync` sums the gradients of all workers as allreduce does; in `async` every worker updates the
-    parameters by itself with whole batches, claimed as fast as it computes them, and waits for nobody."""
+    """server: `sync` sums the gradients of all workers as allreduce does; in `async` every worker claims shares as fast
+    as it computes them, updates the parameters with each by itself, and waits for nobody."""
     staleness: int | None = Field(None, ge=1)
     """server, async: at most so many updates of others may come between a gradient's parameters and its update; workers
     that are ahead wait. At least the number of workers minus one."""

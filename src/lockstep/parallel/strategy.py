@@ -39,12 +39,13 @@ class Order(Protocol[B_contra]):
 
 @dataclass(frozen=True)
 class Claim(Generic[B]):
-    """What this worker does in one step: its share of a global batch, or all shares of it one after the other."""
+    """What this worker does in one step: a share of a global batch."""
 
     step: int
     batch: B
-    shares: list[np.ndarray]
+    share: np.ndarray
     target_words: int  # what its loss is divided by: of all workers whose gradients are summed
+    part: int  # which share; the worker's number where every worker has one of every batch
     again: bool = False  # a worker had claimed it and died
 
 
@@ -155,7 +156,7 @@ class Strategy(Protocol):
         workers are not `together` rests after steps at which something is `due`."""
         ...
 
-    def begin(self, step: int) -> None:
+    def begin(self, claim: Claim[B]) -> None:
         """Called when a claim is about to be computed."""
         ...
 

@@ -163,10 +163,10 @@ class Loop:
         faults.step(step)
         faults.at("input")
         clock.mark("input")
-        self.strategy.begin(step)
+        self.strategy.begin(claim)
         clock.mark("merge")
 
-        torch.manual_seed(_seed(self.config.train.seed, step, self.team.rank))
+        torch.manual_seed(_seed(self.config.train.seed, step, claim.part))
         loss_sums = []
         for number, micro in enumerate(micro_batches):
             if number:
@@ -218,7 +218,7 @@ class Loop:
             "watching": clock.own,  # of the step before: this one's line is not written yet
         }
         if outcome.staleness is not None:
-            line["staleness"] = outcome.staleness
+            line |= {"part": claim.part, "staleness": outcome.staleness}
         clock.own = 0.0
         begin = time.perf_counter()
         self.journal.write("step", **line)
@@ -246,7 +246,7 @@ class Loop:
         if "input" in left_out() and len(self.made) == READY_MADE:
             return self.made[claim.step % READY_MADE]
         begin = time.perf_counter()
-        micro_batches = [micro for share in claim.shares for micro in self.task.micro_batches(share)]
+        micro_batches = self.task.micro_batches(claim.share)
         faults.slow("input", time.perf_counter() - begin)
         if self.team.device.type == "cuda":
             micro_batches = [micro.pin() for micro in micro_batches]
@@ -401,6 +401,6 @@ class Loop:
         )
 
 
-def _seed(seed: int, step: int, rank: int) -> int:
-    """A random stream for every step and worker, so that none has to be carried through a checkpoint."""
-    return int.from_bytes(hashlib.blake2b(f"{seed}:{step}:{rank}".encode(), digest_size=8).digest(), "little") >> 1
+def _seed(seed: int, step: int, part: int) -> int:
+    """A random stream for every share of every step, so that none has to be carried through a checkpoint."""
+    return int.from_bytes(hashlib.blake2b(f"{seed}:{step}:{part}".encode(), digest_size=8).digest(), "little") >> 1

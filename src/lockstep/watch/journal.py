@@ -58,7 +58,8 @@ def _plain(value: Any) -> Any:
 
 @dataclass
 class Reading:
-    """What a journal file says. A step that was computed again after a resume counts once, by its last attempt."""
+    """What a journal file says. A step that was computed again after a resume counts once, by its last attempt; where a
+    worker takes several shares of a step (`part`), each is a line."""
 
     steps: list[Line] = field(default_factory=list)
     events: list[Line] = field(default_factory=list)
@@ -82,16 +83,16 @@ def lines(path: Path) -> Iterator[Line | None]:
 
 
 def read(folder: Path, rank: int = 0) -> Reading:
-    reading, steps = Reading(), dict[int, Line]()
+    reading, steps = Reading(), dict[tuple[int, int], Line]()
     path = worker_file(folder, rank)
     for line in lines(path) if path.exists() else ():
         if line is None:
             reading.damaged += 1
         elif line["kind"] == "step":
-            steps[line["step"]] = line
+            steps[line["step"], line.get("part", 0)] = line
         else:
             reading.events.append(line)
             if line["kind"] == "resume":  # what a killed launch did beyond its last checkpoint is undone
-                steps = {number: step for number, step in steps.items() if number <= line["step"]}
-    reading.steps = [steps[number] for number in sorted(steps)]
+                steps = {key: step for key, step in steps.items() if key[0] <= line["step"]}
+    reading.steps = [steps[key] for key in sorted(steps)]
     return reading
