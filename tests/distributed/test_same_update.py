@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Tiny, lockstep, steps
+from conftest import Tiny, lockstep, steps, weights
 from lockstep.data.batches import Order, Position
 from lockstep.data.corpus import Corpus
 from lockstep.data.settings import BatchSettings
@@ -23,16 +23,18 @@ class Way:
     settings: tuple[object, ...]
     tolerance: float = 1e-5
     workers: tuple[int, ...] = (2, 3)
+    sent: Callable[[int, int], float] = lambda p, w: 2 * p * (w - 1) / w
+    """Bytes that a worker sends in a step, for `p` bytes of parameters and `w` workers, as docs/strategies.md has it."""
 
 
 WAYS = {
     "allreduce": Way((PACKETS,)),
-    "bf16": Way(("strategy.gradients=bf16",), 1e-2),
-    "fp16": Way(("strategy.gradients=fp16",), 1e-2, (2,)),
+    "bf16": Way(("strategy.gradients=bf16",), 1e-2, sent=lambda p, w: p * (w - 1) / w),
+    "fp16": Way(("strategy.gradients=fp16",), 1e-2, (2,), sent=lambda p, w: p * (w - 1) / w),
     "server-0": Way(("strategy.name=server", PACKETS)),
-    "server-1": Way(("strategy.name=server", "--servers", 1)),
-    "server-2": Way(("strategy.name=server", "--servers", 2, PACKETS)),
-    "one-worker-server": Way(("strategy.name=server", "--servers", 1, PACKETS), workers=(1,)),
+    "server-1": Way(("strategy.name=server", "--servers", 1), sent=lambda p, w: p),
+    "server-2": Way(("strategy.name=server", "--servers", 2, PACKETS), sent=lambda p, w: p),
+    "one-worker-server": Way(("strategy.name=server", "--servers", 1, PACKETS), workers=(1,), sent=lambda p, w: p),
 }
 CASES = [
     pytest.param(name, workers, marks=pytest.mark.xdist_group(f"same-update-{name}"))
@@ -70,6 +72,15 @@ def test_losses_follow_the_single_process(train: Callable[..., Path], name: str,
     losses = [line["loss"] for line in single]
     assert [line["loss"] for line in other] == pytest.approx(losses, rel=WAYS[name].tolerance)
     assert any(line["grad_norm"] > 1.0 for line in other), "clipping must have had something to do"
+
+
+@pytest.mark.parametrize(("name", "workers"), CASES)
+def test_what_is_sent_follows_the_documented_formula(train: Callable[..., Path], name: str, workers: int) -> None:
+    run = train(name, workers)
+    model = {key: value for key, value in weights(run, 30).items() if not key.startswith("optimizer.")}
+    expected = WAYS[name].sent(sum(map(len, model.values())), workers)
+    for rank in range(workers):
+        assert all(line["bytes_sent"] == pytest.approx(expected, rel=1e-3) for line in steps(run, rank))
 
 
 @pytest.mark.parametrize("workers", [2, 3])
