@@ -100,7 +100,13 @@ def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int
         worker.train(config, run)
         return None
     program = [sys.executable, "-m", "lockstep.train.worker", str(run), config.model_dump_json()]
-    stopped = launch(program, workers, servers, port)
+    if config.strategy.name == "resilient":
+        from lockstep.launch import groups
+
+        resilient, patience = config.strategy, config.train.timeout_seconds
+        stopped = groups.launch(program, workers, resilient.restarts, resilient.dead_after_seconds, patience)
+    else:
+        stopped = launch(program, workers, servers, port)
     return stopped.signal if stopped else None
 
 

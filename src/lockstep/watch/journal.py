@@ -91,7 +91,34 @@ def read(folder: Path, rank: int = 0) -> Reading:
             steps[line["step"]] = line
         else:
             reading.events.append(line)
-            if line["kind"] == "resume":  # what a killed launch did beyond its last checkpoint is undone
+            if line["kind"] in ("resume", "heal"):  # what a killed launch did beyond this step is undone
                 steps = {number: step for number, step in steps.items() if number <= line["step"]}
     reading.steps = [steps[number] for number in sorted(steps)]
+    return reading
+
+
+SHARED = ("evaluation", "checkpoint", "stop")
+"""Events that mean the same in every worker's journal."""
+
+
+def read_together(folder: Path) -> Reading:
+    """The first worker's journal. Where workers come and go (`resilient`) it has gaps: what it missed is taken from the
+    others'."""
+    reading = read(folder)
+    if not any(line["strategy"] == "resilient" for line in reading.of("run")):
+        return reading
+    resumed = {line["attempt"]: line["step"] for line in reading.of("resume")}
+    steps = {line["step"]: line for line in reading.steps}
+    events = {(line["kind"], line["step"]) for line in reading.events if line["kind"] in SHARED}
+    for rank in range(1, len(list(folder.glob("worker-*.jsonl")))):
+        other = read(folder, rank)
+        for line in other.steps:
+            if all(line["step"] <= step for attempt, step in resumed.items() if attempt > line["attempt"]):
+                steps.setdefault(line["step"], line)
+        for line in other.events:
+            if line["kind"] in SHARED and (line["kind"], line["step"]) not in events:
+                events.add((line["kind"], line["step"]))
+                reading.events.append(line)
+    reading.steps = [steps[number] for number in sorted(steps)]
+    reading.events.sort(key=lambda line: line["time"])
     return reading
