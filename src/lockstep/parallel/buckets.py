@@ -20,7 +20,7 @@ class Buckets:
             size = parameter.numel() * parameter.element_size()
             if not self._members or size > room or parameter.dtype != self._members[-1][0].dtype:
                 self._members.append([])
-                room = megabytes * 1e6
+                room = megabytes * 2**20
             self._members[-1].append(parameter)
             room -= size
         self._flat = [

@@ -6,6 +6,7 @@ TORCHFT_LIGHTHOUSE; `lockstep train` starts one.
 
 import logging
 import os
+import re
 import socket
 import urllib.request
 import warnings
@@ -249,7 +250,9 @@ class Peers:
 
 
 def _first_line(error: object) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:160]
+    """What happened, without the place in the library's source."""
+    first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return re.sub(r"^\[\S+\] ", "", first)[:160]
 
 
 class StartLine:

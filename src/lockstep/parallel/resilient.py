@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from lockstep import faults
 from lockstep.counterfactual import left_out
+from lockstep.errors import LockstepError
 from lockstep.parallel.buckets import Buckets
-from lockstep.parallel.compress import ring_bytes
+from lockstep.parallel.compress import FORMATS, ring_bytes
 from lockstep.parallel.peers import Peers
 from lockstep.parallel.settings import StrategySettings
 from lockstep.parallel.spans import Span, busy
@@ -56,6 +57,13 @@ class Resilient:
 
     def __init__(self, settings: StrategySettings) -> None:
         self.settings = settings
+        if settings.gradients == "powersgd":
+            raise LockstepError(
+                "strategy.gradients=powersgd keeps what it left out on every worker, and resilient workers come and go.",
+                "Use fp32, bf16 or fp16 with strategy.name=resilient.",
+                code=2,
+            )
+        self.format = FORMATS[settings.gradients]
         self.silent = "communication" in left_out()
 
     def setup(
@@ -69,7 +77,8 @@ class Resilient:
         self.clock, self.context, self._module = clock, context, module
         self.updater = Updater(module, make_optimizer, context.clip, context.loss_scale)
         self.peers = Peers(context, self.settings.merge_seconds, self._give, self._take)
-        self.buckets = Buckets(list(self.updater.optimizer.parameters.values()), self.settings.bucket_mb, self._send)
+        parameters = list(self.updater.optimizer.parameters.values())
+        self.buckets = Buckets(parameters, self.settings.bucket_mb, self._send_gradient)
         self._met: int | None = None  # the step after which we met and that has not been taken yet
         self._taken: tuple[Progress, str | None] | None = None  # from a peer: where it stands, and why it is ending
         self._wish = False
@@ -123,6 +132,7 @@ class Resilient:
         self.buckets.empty()
         self._loss = torch.zeros((), device=self.context.device)
         self._spans: list[torch.futures.Future[Span]] = []  # of every packet
+        self._rounded: list[tuple[Tensor, Tensor]] = []  # packets, and what travels in their place
         self._bytes = 0
 
     def claims(
@@ -153,14 +163,20 @@ class Resilient:
         self._loss += loss_sum.detach()
         self.updater.backward(loss_sum / target_words)
 
-    def _send(self, packet: Tensor) -> None:
+    def _send_gradient(self, packet: Tensor) -> None:
         faults.at("merge")
-        work = None if self.silent else self.peers.send(packet)
+        sent = packet.to(self.format)  # the same tensor for fp32
+        self._send(sent)
+        if sent is not packet:
+            self._rounded.append((packet, sent))
+
+    def _send(self, tensor: Tensor) -> None:
+        work = None if self.silent else self.peers.send(tensor)
         if work is None:
             return
         ready = self.clock.stamp()
         self._spans.append(work.get_future().then(lambda _: (ready, self.clock.stamp())))
-        self._bytes += packet.numel() * packet.element_size()
+        self._bytes += tensor.numel() * tensor.element_size()
 
     def commit(self, learning_rate: float) -> Outcome:
         self.buckets.rest()
@@ -174,15 +190,17 @@ class Resilient:
         self._met = None
         if lost is not None:
             return Outcome(applied=False, grad_norm=0.0, retry=lost)
+        for packet, sent in self._rounded:
+            packet.copy_(sent)
         loss_sum, wishes, sentences = together.tolist()
         assert self.silent or sentences == self._whole, f"{sentences} of {self._whole} sentences were merged"
         self._agreed = Agreed(loss_sum, wishes > 0)
         applied, norm = self.updater.apply(learning_rate)  # waits for the device, so that all stamps can be read
         exposed = self.clock.between(waiting, merged)
         self.clock.move("update", "merge", exposed)
-        sent = ring_bytes(self._bytes, self.peers.size)
+        size = ring_bytes(self._bytes, self.peers.size)
         under_way = busy(self.clock, [span.wait() for span in self._spans])
-        return Outcome(applied, norm, sent, max(0.0, under_way - exposed))
+        return Outcome(applied, norm, size, max(0.0, under_way - exposed))
 
     def agree(self, loss_sum: float, stop: bool) -> Agreed:
         """What was merged with the gradient, so that it holds for exactly those for whom the step counts. A wish to

@@ -76,7 +76,8 @@ class Loop:
     parameters: int = 0
     warm: int = 0  # the last step of the warm-up
     participants: tuple[int, ...] = ()  # where workers come and go: those of the last meeting
-    ending: str | None = None  # why the peers were about to stop when this worker healed from one
+    healed: bool = False  # from a peer, which is waiting for this worker's gradients
+    ending: str | None = None  # why that peer was about to stop
 
     def train(self) -> str:
         """Trains until the steps are done, patience runs out or a signal comes; returns which."""
@@ -95,9 +96,9 @@ class Loop:
         held: Prepared | None = None  # the input of a step that has to be taken again
         self.warm = self.progress.step + WARMUP_STEPS
         try:
-            if self.progress.score is None and self.progress.step and self.progress.step % settings.evaluate_every == 0:
+            if self._missed_evaluation():
                 with self.strategy.quiesce() as calm:
-                    self._evaluate(calm, forward)  # a signal came before it could
+                    self._evaluate(calm, forward)
             reason = self.ending or self._reason_to_stop()
             if reason == "finished" and self.show is not None:
                 self.show.say(
@@ -105,27 +106,22 @@ class Loop:
                 )
             while reason is None:
                 clock.start()
-                if members is not None:
-                    if self._meet(members).progress is not None:  # healed: the data stands elsewhere
-                        ahead.close()
-                        ahead, held = self._ahead(), None
-                        reason = self.ending or self._reason_to_stop()
-                        continue
-                    clock.mark("merge")
+                if members is not None and self._meet(members).progress is not None:
+                    ahead.close()  # it healed: the data stands elsewhere
+                    ahead, held = self._ahead(), None
+                    reason = self.ending or self._reason_to_stop()
+                    continue
                 claim, micro_batches = held or next(ahead, (None, ()))
                 if claim is None:
                     reason = "signal"  # it came before anything was begun
                     break
-                if members is not None and isinstance(claim, Claim):
-                    claim, planned = members.revise(claim, self.task.order), claim
-                    micro_batches = micro_batches if claim is planned else self._ready(claim)
                 if isinstance(claim, Rest):
                     step, told = claim.step, claim.stop
                     self._reach(claim)
                 else:
                     step = claim.step
                     counted = self._step(claim, micro_batches, clock, forward, stop_signal)
-                    held = None if counted is not None else (claim, micro_batches)
+                    held = (claim, micro_batches) if counted is None else None
                     if counted is None:
                         continue
                     told = counted
@@ -187,6 +183,10 @@ class Loop:
         step, batch = claim.step, claim.batch
         if claim.again:
             self.journal.write("fault", what="computed again: the worker that had claimed it died", step=step)
+        if self.strategy.members is not None:
+            clock.mark("merge")
+            claim, planned = self.strategy.members.revise(claim, self.task.order), claim
+            micro_batches = micro_batches if claim is planned else self._ready(claim)
         faults.step(step)
         faults.at("input")
         clock.mark("input")
@@ -299,7 +299,7 @@ class Loop:
         for failure in meeting.failures:
             self.journal.write("fault", what="meeting failed", step=self.progress.step + 1, detail=failure)
         if meeting.progress is not None:
-            self.progress, self.ending = meeting.progress, meeting.ending
+            self.progress, self.ending, self.healed = meeting.progress, meeting.ending, True
             facts = {"from": meeting.source, "seconds": meeting.seconds}
             self.journal.write("heal", step=self.progress.step, attempt=self.attempt, **facts)
         if meeting.participants != self.participants:
@@ -344,6 +344,16 @@ class Loop:
         if self.mirror is not None:
             self.mirror.upload(saved, self._keep())  # unless it came from there
         self.journal.write("resume", step=saved.step, checkpoint=saved.path.name, attempt=self.attempt, reset=reset)
+
+    def _missed_evaluation(self) -> bool:
+        """Did a signal come between the last step and its evaluation?"""
+        step = self.progress.step
+        return (
+            not self.healed
+            and self.progress.score is None
+            and step > 0
+            and step % self.config.train.evaluate_every == 0
+        )
 
     def _reason_to_stop(self) -> str | None:
         patience = self.config.train.patience

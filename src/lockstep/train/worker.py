@@ -109,12 +109,8 @@ def train(config: RunConfig, place: str | Path) -> str:
             return "served"
         return _enter_and_train(config, RunDirectory(working_folder(place), str(place)), team, place)
     except RuntimeError as error:
-        text = str(error)
-        if (
-            team.size > 1
-            and not apart
-            and any(sign in text for sign in ("Connection", "peer", "gloo", "Timed out", "NCCL"))
-        ):
+        text, signs = str(error), ("Connection", "peer", "gloo", "Timed out", "NCCL")
+        if team.size > 1 and not apart and any(sign in text for sign in signs):
             raise LostPeer(team.rank, text) from error
         raise
     finally:
@@ -234,7 +230,7 @@ def _train(
         attempt=choices["launches"],
         workers=team.size,
         pid=os.getpid(),
-        restarts=int(os.environ.get("LOCKSTEP_RESTARTS", "0")),
+        restarts=int(os.environ.get("LOCKSTEP_RESTARTS") or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
         strategy=strategy.name,
         exact=strategy.exact,
         precision=choices["precision"],
