@@ -111,6 +111,7 @@ class Loop:
                     ahead, held = self._ahead(), None
                     reason = self.ending or self._reason_to_stop()
                     continue
+                clock.mark("merge")
                 claim, micro_batches = held or next(ahead, (None, ()))
                 if claim is None:
                     reason = "signal"  # it came before anything was begun
@@ -184,7 +185,6 @@ class Loop:
         if claim.again:
             self.journal.write("fault", what="computed again: the worker that had claimed it died", step=step)
         if self.strategy.members is not None:
-            clock.mark("merge")
             claim, planned = self.strategy.members.revise(claim, self.task.order), claim
             micro_batches = micro_batches if claim is planned else self._ready(claim)
         faults.step(step)
