@@ -45,7 +45,7 @@ from lockstep.saved import Progress
 class Cut(Claim[B]):
     """A share, and for which place among how many workers it was cut."""
 
-    place: tuple[int, int]
+    place: tuple[int, int] = (0, 1)
 
 
 class Resilient:
@@ -140,7 +140,7 @@ class Resilient:
     ) -> Iterator[Claim[B]]:
         for step, batch in enumerate(batches, first):
             place = (self.peers.rank, self.peers.size)
-            yield Cut(step, batch, [order.share(batch, *place)], batch.target_words, place)
+            yield Cut(step, batch, [order.share(batch, *place)], batch.target_words, place=place)
 
     def revise(self, claim: Claim[B], order: Order[B]) -> Claim[B]:
         assert isinstance(claim, Cut)
