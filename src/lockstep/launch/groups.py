@@ -103,11 +103,9 @@ class Groups:
         fruitful = self.store.check([f"stepped/{group.rank}/{group.restarts}"])
         group.fruitless = 0 if fruitful else group.fruitless + 1
         if group.fruitless >= FRUITLESS or group.restarts >= self.restarts:
-            often = (
-                f"for the {FRUITLESS}rd time in a row before its first step"
-                if group.fruitless >= FRUITLESS
-                else f"after {group.restarts} restarts"
-            )
+            often = f"after {group.restarts} restart{'s' * (group.restarts != 1)}"
+            if group.fruitless >= FRUITLESS:
+                often = f"for the {FRUITLESS}rd time in a row before its first step"
             return LockstepError(f"{group.end()}, {often}.", "See logs/ in the run folder.")
         group.restarts += 1
         print(f"{group.end()}; started again ({group.restarts} of {self.restarts} restarts).", file=sys.stderr)

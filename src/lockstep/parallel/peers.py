@@ -40,6 +40,7 @@ class _Recorded:
 
     participants: tuple[int, ...] = ()
     made = 0
+    quorum = 0
 
     def configure(
         self,
@@ -52,7 +53,7 @@ class _Recorded:
         group_world_size: int | None = None,
         global_ranks: list[int] | None = None,
     ) -> None:
-        self.participants, self.made = tuple(global_ranks or ()), self.made + 1
+        self.participants, self.made, self.quorum = tuple(global_ranks or ()), self.made + 1, quorum_id or 0
         super().configure(  # type: ignore[misc]
             store_addr, replica_id, rank, world_size, quorum_id, group_rank, group_world_size, global_ranks
         )
@@ -118,6 +119,11 @@ class Peers:
     @property
     def participants(self) -> tuple[int, ...]:
         return self._group.participants
+
+    @property
+    def quorum(self) -> int:
+        """The number of this group; all of its members know the same."""
+        return self._group.quorum
 
     def _open(self) -> Manager:
         """From now on the lighthouse waits for this worker, so everything else must be ready."""

@@ -98,7 +98,7 @@ class Resilient:
 
     def meet(self, progress: Progress, ending: str | None = None) -> Meeting:
         if self._met == progress.step and ending is None:
-            return Meeting(self.peers.participants, regrouped=False)
+            return Meeting(self.peers.quorum, self.peers.participants, regrouped=False)
         begin = perf_counter()
         self._given, self._taken = (progress, ending), None
         found = self.peers.meet(progress.step)
@@ -106,6 +106,7 @@ class Resilient:
         self._met = stand.step
         self._begin_step()
         return Meeting(
+            self.peers.quorum,
             self.peers.participants,
             found.regrouped,
             found.failures,

@@ -131,6 +131,7 @@ class Context:
 class Meeting:
     """Who takes part in the next step."""
 
+    quorum: int  # a number that all participants know
     participants: tuple[int, ...]  # workers
     regrouped: bool  # since the last meeting somebody came or went, or a merge failed
     failures: list[str] = field(default_factory=list)  # attempts to meet that came to nothing

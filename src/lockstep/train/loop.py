@@ -248,6 +248,8 @@ class Loop:
             "global_target_words": batch.target_words,
             "watching": clock.own,  # of the step before: this one's line is not written yet
         }
+        if self.progress.lineage and self.strategy.members is not None:
+            line["branch"] = self.progress.lineage[-1][0]
         if outcome.staleness is not None:
             line["staleness"] = outcome.staleness
         clock.own = 0.0
@@ -300,7 +302,7 @@ class Loop:
             self.journal.write("fault", what="meeting failed", step=self.progress.step + 1, detail=failure)
         if meeting.progress is not None:
             self.progress, self.ending, self.healed = meeting.progress, meeting.ending, True
-            facts = {"from": meeting.source, "seconds": meeting.seconds}
+            facts = {"from": meeting.source, "seconds": meeting.seconds, "lineage": self.progress.lineage}
             self.journal.write("heal", step=self.progress.step, attempt=self.attempt, **facts)
         if meeting.participants != self.participants:
             self.participants = meeting.participants
@@ -321,7 +323,8 @@ class Loop:
     def _resume(self) -> None:
         """Goes on where a living peer stands, else goes back to the newest whole checkpoint, if there is one."""
         members, party = self.strategy.members, self.team.party()
-        if members is not None and self._meet(members).progress is not None:
+        meeting = self._meet(members) if members is not None else None
+        if meeting is not None and meeting.progress is not None:
             return
         saved, passed = party.primary_does(lambda: newest_whole(self.run.checkpoints))
         if members is None or members.leads:
@@ -335,15 +338,25 @@ class Loop:
                     f"No checkpoint in {self.run.checkpoints} is whole ({'; '.join(passed)}).",
                     "Move the run folder away to start from the beginning.",
                 )
-            if self.attempt > 1 or members is not None:
-                self.journal.write("resume", step=0, checkpoint=None, attempt=self.attempt, reset=[])
+            if self.attempt > 1 or meeting is not None:
+                self.journal.write(
+                    "resume", step=0, checkpoint=None, attempt=self.attempt, reset=[], **self._branch(meeting)
+                )
             return
         checkpoint.load(saved, self.strategy.state().tensors, party)
         self.progress = saved.progress()
         reset = self.strategy.load(self.progress.scalars, checkpoint.private(saved))
         if self.mirror is not None:
             self.mirror.upload(saved, self._keep())  # unless it came from there
-        self.journal.write("resume", step=saved.step, checkpoint=saved.path.name, attempt=self.attempt, reset=reset)
+        facts = {"checkpoint": saved.path.name, "reset": reset} | self._branch(meeting)
+        self.journal.write("resume", step=saved.step, attempt=self.attempt, **facts)
+
+    def _branch(self, meeting: Meeting | None) -> dict[str, Any]:
+        """Names this start from a checkpoint where workers come and go: alike for all who make it together."""
+        if meeting is None:
+            return {}
+        self.progress.lineage = [*self.progress.lineage, (f"{self.attempt}.{meeting.quorum}", self.progress.step)]
+        return {"lineage": self.progress.lineage}
 
     def _missed_evaluation(self) -> bool:
         """Did a signal come between the last step and its evaluation?"""

@@ -92,9 +92,22 @@ def read(folder: Path, rank: int = 0) -> Reading:
         else:
             reading.events.append(line)
             if line["kind"] in ("resume", "heal"):  # what a killed launch did beyond this step is undone
-                steps = {number: step for number, step in steps.items() if number <= line["step"]}
+                steps = {
+                    number: step for number, step in steps.items() if number <= line["step"] and led_to(step, line)
+                }
     reading.steps = [steps[number] for number in sorted(steps)]
     return reading
+
+
+def led_to(step: Line, start: Line) -> bool:
+    """Is a step part of what a worker resumed or healed to? Where workers come and go, all may have died after it and
+    begun anew before it: its branch is then not among the start's ancestors, or only up to where the next one began."""
+    if "branch" not in step or "lineage" not in start:
+        return True
+    names, origins = [name for name, _ in start["lineage"]], [origin for _, origin in start["lineage"]]
+    if step["branch"] not in names:
+        return False
+    return all(step["step"] <= origin for origin in origins[names.index(step["branch"]) + 1 :])
 
 
 SHARED = ("evaluation", "checkpoint", "stop")
@@ -105,15 +118,16 @@ def read_together(folder: Path) -> Reading:
     """The first worker's journal. Where workers come and go (`resilient`) it has gaps: what it missed is taken from the
     others'."""
     reading = read(folder)
-    if not any(line["strategy"] == "resilient" for line in reading.of("run")):
+    others = [read(folder, rank) for rank in range(1, len(list(folder.glob("worker-*.jsonl"))))]
+    starts = [line for journal in (reading, *others) for line in journal.events if "lineage" in line]
+    if not starts:
         return reading
-    resumed = {line["attempt"]: line["step"] for line in reading.of("resume")}
-    steps = {line["step"]: line for line in reading.steps}
+    start = max(starts, key=lambda line: line["time"])
+    steps = {line["step"]: line for line in reading.steps if led_to(line, start)}
     events = {(line["kind"], line["step"]) for line in reading.events if line["kind"] in SHARED}
-    for rank in range(1, len(list(folder.glob("worker-*.jsonl")))):
-        other = read(folder, rank)
+    for other in others:
         for line in other.steps:
-            if all(line["step"] <= step for attempt, step in resumed.items() if attempt > line["attempt"]):
+            if "branch" in line and led_to(line, start):
                 steps.setdefault(line["step"], line)
         for line in other.events:
             if line["kind"] in SHARED and (line["kind"], line["step"]) not in events:
