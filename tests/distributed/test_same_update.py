@@ -34,6 +34,10 @@ WAYS = {
     "server-0": Way(("strategy.name=server", PACKETS)),
     "server-1": Way(("strategy.name=server", "--servers", 1), sent=lambda p, w: p),
     "server-2": Way(("strategy.name=server", "--servers", 2, PACKETS), sent=lambda p, w: p),
+    "resilient": Way(("strategy.name=resilient", PACKETS)),
+    "resilient-bf16": Way(
+        ("strategy.name=resilient", "strategy.gradients=bf16"), 1e-2, (2,), sent=lambda p, w: p * (w - 1) / w
+    ),
     "one-worker-server": Way(("strategy.name=server", "--servers", 1, PACKETS), workers=(1,), sent=lambda p, w: p),
 }
 CASES = [
@@ -105,7 +109,7 @@ def test_every_worker_journals_the_global_loss(runs: dict[int, Path], workers: i
     assert all([line["loss"] for line in steps(runs[workers], rank)] == primary for rank in range(workers))
 
 
-@pytest.mark.parametrize("name", ["allreduce", "server-1"])
+@pytest.mark.parametrize("name", ["allreduce", "server-1", "resilient"])
 def test_micro_batches_change_nothing(runs: dict[int, Path], tiny: Tiny, tmp_path: Path, name: str) -> None:
     settings = ("train.steps=30", "model.dropout=0", "batch.micro_words=12", *UNEQUAL, *WAYS[name].settings)
     lockstep("train", tiny.config, *settings, "--workers", 2, "--run", tmp_path)
@@ -113,7 +117,7 @@ def test_micro_batches_change_nothing(runs: dict[int, Path], tiny: Tiny, tmp_pat
     assert [line["loss"] for line in steps(tmp_path)] == pytest.approx(single, rel=1e-5)
 
 
-@pytest.mark.parametrize("name", ["allreduce", "server-0"])
+@pytest.mark.parametrize("name", ["allreduce", "server-0", "resilient"])
 def test_a_worker_without_a_sentence_takes_part(tiny: Tiny, tmp_path: Path, name: str) -> None:
     settings = ("train.steps=3", "model.dropout=0", "batch.words=null", "batch.sentences=2", "batch.bucket=false")
     for workers in (1, 3):

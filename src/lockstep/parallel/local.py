@@ -42,6 +42,7 @@ class Local:
     lockstep = False
     exact = True
     ahead = 4
+    members = None
 
     def __init__(self, settings: StrategySettings) -> None:
         assert settings.every is not None

@@ -37,6 +37,7 @@ class Replicas:
     lockstep = False
     exact = True
     ahead = 4
+    members = None
 
     def __init__(self, settings: StrategySettings) -> None:
         pass

@@ -112,6 +112,7 @@ def serve(team: Team) -> None:
 
 class Server:
     name = "server"
+    members = None
 
     def __init__(self, settings: StrategySettings) -> None:
         self.settings = settings

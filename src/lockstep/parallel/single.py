@@ -31,6 +31,7 @@ class Single:
     lockstep = True
     exact = True
     ahead = 4
+    members = None
 
     def __init__(self, settings: StrategySettings) -> None:
         pass
