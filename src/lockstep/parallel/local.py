@@ -46,7 +46,9 @@ class Local:
 
     def __init__(self, settings: StrategySettings) -> None:
         assert settings.every is not None
-        self.every, self.rate, self.momentum = settings.every, settings.outer_rate, settings.outer_momentum
+        self.every, self.rate = settings.every, settings.outer_rate
+        usual = 0.9 if self.every >= 500 else 0.5
+        self.momentum = usual if settings.outer_momentum is None else settings.outer_momentum
         self.format = FORMATS[settings.gradients]
         self.silent = "communication" in left_out()
 

@@ -158,10 +158,7 @@ class Server:
         """Lines to all holders; this worker may be one itself."""
         size, parts = self.flat.values.numel(), self.team.servers or self.team.size
         packet = max(1, int(self.settings.bucket_mb * 2**20) // self.flat.values.element_size())
-        updates = 1 if self.together else self.team.size  # of one batch
-        self.pace = math.sqrt(updates)
-        first, second = (beta ** (1 / updates) for beta in optimizer.betas)  # so that they forget as much per batch
-        recipe = Recipe((first, second), optimizer.epsilon, optimizer.weight_decay / self.pace)
+        recipe = Recipe(optimizer.betas, optimizer.epsilon, optimizer.weight_decay)
         mine = Layout(cut(size, parts, packet), recipe, self.settings.staleness, self.together)
         group, layout = meet(mine)
         patience = timedelta(seconds=self.team.timeout_seconds)
@@ -258,7 +255,7 @@ class Server:
         factor = judgement.factor if judgement.finite else math.nan
         spans = [span for link in self.links for span in link.push_rest(self.clock.stamp)]
         faults.at("update")
-        rate = learning_rate / self.pace  # Adam's rate goes with the square root of the batch
+        rate = learning_rate / self.team.size  # so that all updates of a batch together move as far as one would
         answers = [link.apply(self.claim.step, factor, rate, answered=True) for link in self.links]
         staleness = int(max(answered() for answered in answers))
         self.ledger.done(self.claim)

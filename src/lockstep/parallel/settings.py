@@ -43,8 +43,9 @@ class StrategySettings(Settings):
     outer_rate: float = Field(0.7, gt=0)
     """local: the share of the workers' mean movement that is taken over (DiLoCo). 1 with outer_momentum=0 is their
     mean: local SGD."""
-    outer_momentum: float = Field(0.9, ge=0, lt=1)
-    """local: how much of the movements at earlier meetings is added (Nesterov)."""
+    outer_momentum: Annotated[float | None, Field(ge=0, lt=1)] = None
+    """local: how much of the movements at earlier meetings is added (Nesterov). When not given, DiLoCo's 0.9 for 500
+    steps between meetings and more; else 0.5, because movements that follow each other closely point the same way."""
     restarts: int = Field(100, ge=0)
     """resilient: how often a worker that died is started again. One that dies three times in a row before its first
     step is given up earlier."""
