@@ -155,7 +155,7 @@ def test_when_all_died_they_go_on_from_the_last_checkpoint_until_the_restarts_ar
     train = ("train", tiny.config, *settings, "--workers", 2, "--run", tmp_path)
     dead = lockstep(*train, fault="kill:phase=forward:step=47", code=1)
     assert dead.stderr.count("started again (1 of 1 restarts)") == 2
-    assert "was killed by SIGKILL, after 1 restart." in dead.stderr
+    assert "was killed by SIGKILL: it died too often, after 1 restart." in dead.stderr
     for rank in (0, 1):
         journal = read(tmp_path / "journal", rank)
         back = [line for line in journal.events if line["kind"] in ("resume", "heal")]
@@ -186,7 +186,7 @@ def test_a_worker_that_dies_at_once_is_given_up_and_the_other_goes_on(
         until(process, lambda: steps(tmp_path, 1)[-1]["step"] > reached)
         errors = stopped(process)
     assert "Worker 0 is given up, the others go on." in errors
-    assert "for the 3rd time in a row before its first step" in errors
+    assert "it died 3 times in a row before its first step" in errors
     summary = summarise(tmp_path)
     assert (summary.state, summary.step) == ("stopped", read(tmp_path / "journal", 1).of("stop")[-1]["step"])
     check_every_sentence_was_used_once(tiny, tmp_path, 2)
@@ -196,7 +196,7 @@ def test_workers_that_all_die_at_once_end_in_one_clear_sentence(tiny: Tiny, tmp_
     result = lockstep(
         "train", tiny.config, RESILIENT, "--workers", 2, "--run", tmp_path, fault="kill:phase=input", code=1
     )
-    assert "was killed by SIGKILL, for the 3rd time in a row before its first step" in result.stderr
+    assert "was killed by SIGKILL: it died 3 times in a row before its first step" in result.stderr
     assert "Traceback" not in result.stderr
 
 

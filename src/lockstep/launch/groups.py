@@ -42,10 +42,10 @@ class Group:
     fruitless: int = 0
 
     def told(self) -> LockstepError | None:
-        """What the worker said about its end, if it could still say something."""
+        """What the worker said is wrong. That it lost the others is no reason to give it up."""
         try:
             facts = json.loads(json.loads(self.errors.read_text(encoding="utf-8"))["message"])
-            return LockstepError(facts["message"], facts["remedy"], facts["code"])
+            return None if facts["kind"] == "lost" else LockstepError(facts["message"], facts["remedy"], facts["code"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -103,10 +103,9 @@ class Groups:
         fruitful = self.store.check([f"stepped/{group.rank}/{group.restarts}"])
         group.fruitless = 0 if fruitful else group.fruitless + 1
         if group.fruitless >= FRUITLESS or group.restarts >= self.restarts:
-            often = f"after {group.restarts} restart{'s' * (group.restarts != 1)}"
-            if group.fruitless >= FRUITLESS:
-                often = f"for the {FRUITLESS}rd time in a row before its first step"
-            return LockstepError(f"{group.end()}, {often}.", "See logs/ in the run folder.")
+            often = f"{FRUITLESS} times in a row before its first step" if group.fruitless >= FRUITLESS else "too often"
+            after = f"after {group.restarts} restart{'s' * (group.restarts != 1)}"
+            return LockstepError(f"{group.end()}: it died {often}, {after}.", "See logs/ in the run folder.")
         group.restarts += 1
         print(f"{group.end()}; started again ({group.restarts} of {self.restarts} restarts).", file=sys.stderr)
         group.process = self._start(group.rank, group.restarts)

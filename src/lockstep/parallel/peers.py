@@ -243,10 +243,7 @@ class Peers:
         self._failures += 1
         reason = _first_line(manager.errored())
         if self._failures >= TRIES:
-            raise LockstepError(
-                f"Worker {self._context.rank} could not come together with the others in {TRIES} attempts ({reason}).",
-                "Check the network; when a heal takes longer than that, raise strategy.merge_seconds.",
-            )
+            raise RuntimeError(f"Connection to the others is lost, in {TRIES} attempts: {reason}")
         return reason
 
     def close(self) -> None:

@@ -110,7 +110,7 @@ def train(config: RunConfig, place: str | Path) -> str:
         return _enter_and_train(config, RunDirectory(working_folder(place), str(place)), team, place)
     except RuntimeError as error:
         text, signs = str(error), ("Connection", "peer", "gloo", "Timed out", "NCCL")
-        if team.size > 1 and not apart and any(sign in text for sign in signs):
+        if team.size > 1 and any(sign in text for sign in signs):
             raise LostPeer(team.rank, text) from error
         raise
     finally:
