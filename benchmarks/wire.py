@@ -33,7 +33,7 @@ WAYS: dict[str, tuple[list[str], int, Formula]] = {
     "replicas": (["strategy.name=replicas"], 0, lambda p, w, s: 0.0),
     "server sync, colocated": (["strategy.name=server"], 0, lambda p, w, s: ring(p, w, s)),
     "server sync, 1 server": (["strategy.name=server"], 1, lambda p, w, s: 2 * p * w),
-    "server async, 1 server": (["strategy.name=server", "strategy.mode=async"], 1, lambda p, w, s: 2 * p),
+    "server async, 1 server": (["strategy.name=server", "strategy.mode=async"], 1, lambda p, w, s: 2 * p * w),
     "local, every 5": (["strategy.name=local", "strategy.every=5"], 0, lambda p, w, s: ring(p, w, s) / 5),
 }
 """Settings, dedicated servers, and bytes per step over all processes for `p` bytes of parameters and `w` workers."""

@@ -1,4 +1,4 @@
-"""Servers that every worker updates by itself: each step once, nobody waits for anybody, and a dead worker is no end."""
+"""Servers that every worker updates by itself: each share once, nobody waits for anybody, and a dead worker is no end."""
 
 import signal
 from pathlib import Path
@@ -13,8 +13,17 @@ ASYNC = ("strategy.name=server", "strategy.mode=async")
 
 
 def everybody(run: Path, workers: int) -> list[dict[str, Any]]:
-    """The steps of all workers, in order."""
-    return sorted((line for rank in range(workers) for line in steps(run, rank)), key=lambda line: line["step"])
+    """The shares that all workers computed, in order."""
+    lines = (line for rank in range(workers) for line in steps(run, rank))
+    return sorted(lines, key=lambda line: (line["step"], line.get("part", 0)))
+
+
+def shares(steps: int, workers: int) -> list[tuple[int, int]]:
+    return [(step, part) for step in range(1, steps + 1) for part in range(workers)]
+
+
+def found(lines: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    return [(line["step"], line["part"]) for line in lines]
 
 
 @pytest.fixture(scope="module")
@@ -26,27 +35,27 @@ def straight(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 @pytest.mark.parametrize("servers", [0, 2])
-def test_every_batch_is_used_once_by_whoever_is_free(
+def test_every_share_is_used_once_by_whoever_is_free(
     tiny: Tiny, tmp_path: Path, straight: list[str], servers: int
 ) -> None:
     settings = ("train.steps=24", "train.evaluate_every=8", "train.checkpoint_every=10", *ASYNC)
     slow = "slow:phase=backward:rank=0:times=20"
     lockstep("train", tiny.config, *settings, "--servers", servers, "--workers", 2, "--run", tmp_path, fault=slow)
     lines = everybody(tmp_path, 2)
-    assert [line["step"] for line in lines] == list(range(1, 25))
-    assert [line["batch"] for line in lines] == straight
+    assert found(lines) == shares(24, 2)
+    assert [line["batch"] for line in lines] == [batch for batch in straight for _ in range(2)]
     assert all(line["scope"] == "worker" and line["staleness"] >= 0 for line in lines)
     assert len(steps(tmp_path, 1)) > len(steps(tmp_path, 0)) > 0, "the slow worker should have done less"
     assert [line["step"] for line in read(tmp_path / "journal").of("evaluation")] == [8, 16, 24]
-    assert manifest(tmp_path, 24)["progress"]["scalars"]["optimizer.step"] == 24
+    assert manifest(tmp_path, 24)["progress"]["scalars"]["optimizer.step"] == 48
 
 
 def test_staleness_stays_within_its_bound(tiny: Tiny, tmp_path: Path) -> None:
     settings = ("train.steps=24", *ASYNC, "strategy.staleness=2", "--workers", 3, "--servers", 1)
     lockstep("train", tiny.config, *settings, "--run", tmp_path, fault="slow:phase=backward:rank=2:times=8")
-    found = [line["staleness"] for line in everybody(tmp_path, 3)]
-    assert len(found) == 24
-    assert max(found) == 2, "the bound must have been reached, or it was never needed"
+    lines = everybody(tmp_path, 3)
+    assert found(lines) == shares(24, 3)
+    assert max(line["staleness"] for line in lines) == 2, "the bound must have been reached, or it was never needed"
 
 
 def test_a_bound_that_cannot_be_kept_is_refused(tiny: Tiny, tmp_path: Path) -> None:
@@ -60,12 +69,12 @@ def test_a_signal_lets_all_finish_what_they_began_and_saves(tiny: Tiny, tmp_path
         _, error = process.communicate(timeout=60)
     assert process.returncode == 143, error
     assert "Traceback" not in error
-    reached = [line["step"] for line in everybody(tmp_path, 2)]
-    assert reached == list(range(1, len(reached) + 1))
-    assert manifest(tmp_path, reached[-1])["progress"]["step"] == reached[-1]
-    more = ("train", tiny.config, *ASYNC, "--servers", 1, f"train.steps={len(reached) + 4}", "--workers", 2)
-    assert f"Going on from step {len(reached)}" in lockstep(*more, "--run", tmp_path).stderr
-    assert [line["step"] for line in everybody(tmp_path, 2)] == list(range(1, len(reached) + 5))
+    last = everybody(tmp_path, 2)[-1]["step"]
+    assert found(everybody(tmp_path, 2)) == shares(last, 2), "a step was left half done"
+    assert manifest(tmp_path, last)["progress"]["step"] == last
+    more = ("train", tiny.config, *ASYNC, "--servers", 1, f"train.steps={last + 4}", "--workers", 2)
+    assert f"Going on from step {last}" in lockstep(*more, "--run", tmp_path).stderr
+    assert found(everybody(tmp_path, 2)) == shares(last + 4, 2)
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
@@ -82,7 +91,7 @@ def test_a_killed_server_ends_the_run_in_one_sentence_and_it_goes_on_from_the_ch
     assert {line["step"] for line in everybody(tmp_path, 2)} == set(range(1, 17))
 
 
-def test_a_worker_that_dies_does_not_stop_the_others_and_its_batch_is_computed_again(
+def test_a_worker_that_dies_does_not_stop_the_others_and_its_share_is_computed_again(
     tiny: Tiny, tmp_path: Path, straight: list[str]
 ) -> None:
     settings = ("train.steps=24", "train.evaluate_every=12", *ASYNC)
@@ -91,7 +100,8 @@ def test_a_worker_that_dies_does_not_stop_the_others_and_its_batch_is_computed_a
     assert "Worker 2 (process " in done.stderr
     assert "was killed by SIGKILL" in done.stderr
     lines = everybody(tmp_path, 2)
-    assert [line["batch"] for line in lines] == straight
+    assert found(lines) == shares(24, 3)
+    assert [line["batch"] for line in lines] == [batch for batch in straight for _ in range(3)]
     lost = [line["step"] for line in read(tmp_path / "journal").of("fault")]
     assert lost, "the dead worker had claimed a step"
     assert set(lost) <= {line["step"] for line in steps(tmp_path, 0)}

@@ -20,6 +20,7 @@ PLACES: dict[str, tuple[object, ...]] = {
     "server-1": ("strategy.name=server", "--servers", 1, "--workers", 1),
     "server-2": ("strategy.name=server", "--servers", 1, "--workers", 2),
     "server-3": ("strategy.name=server", "--workers", 3),
+    "resilient-2": ("strategy.name=resilient", "--workers", 2),
 }
 USUAL = {
     ("single-1", "allreduce-2"),
@@ -37,6 +38,8 @@ USUAL = {
     ("server-2", "single-1"),
     ("server-2", "server-3"),
     ("server-3", "allreduce-2"),
+    ("allreduce-2", "resilient-2"),
+    ("resilient-2", "allreduce-2"),
 }
 """Pairs that are always tried; the others are left to `make test-all`."""
 PAIRS = [

@@ -20,6 +20,7 @@ ASYNC = ("strategy.name=server", "strategy.mode=async", "--servers", "1")
         (("strategy.name=server", "--servers", "1"), 2, signal.SIGTERM, 143),
         (("strategy.name=local", "strategy.every=3"), 2, signal.SIGTERM, 143),
         (("strategy.name=replicas",), 2, signal.SIGTERM, 143),
+        (("strategy.name=resilient",), 2, signal.SIGINT, 130),
     ],
 )
 def test_a_signal_saves_and_stops_all_workers_at_the_same_step(

@@ -101,8 +101,14 @@ def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int
         worker.train(config, run)
         return None
     program = [sys.executable, "-m", "lockstep.train.worker", str(run), config.model_dump_json()]
-    loose = servers and config.strategy.mode == "async"  # workers that die are not needed
-    stopped = (launch_loose if loose else launch)(program, workers, servers, port)
+    if config.strategy.name == "resilient":
+        from lockstep.launch import groups
+
+        resilient, patience = config.strategy, config.train.timeout_seconds
+        stopped = groups.launch(program, workers, resilient.restarts, resilient.dead_after_seconds, patience)
+    else:
+        loose = servers and config.strategy.mode == "async"  # workers that die are not needed
+        stopped = (launch_loose if loose else launch)(program, workers, servers, port)
     return stopped.signal if stopped else None
 
 

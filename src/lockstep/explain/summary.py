@@ -6,7 +6,7 @@ from statistics import mean
 from typing import Any
 
 from lockstep.rundir import RunDirectory
-from lockstep.watch.journal import Reading, read
+from lockstep.watch.journal import Reading, read, read_together
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Summary:
 
 
 def summarise(run: Path) -> Summary:
-    journal = read(run / "journal")
+    journal = read_together(run / "journal")
     steps = journal.steps
     measured = [line for line in steps if not line["warmup"]]
     evaluations, launches, stops = journal.of("evaluation"), journal.of("run"), journal.of("stop")
@@ -69,7 +69,7 @@ def summarise(run: Path) -> Summary:
         measured_steps=len(measured),
         warmup_steps=len(steps) - len(measured),
         seconds_per_step=mean(line["seconds"] for line in measured) if measured else None,
-        words_per_second=sum(map(_speed, everybody)) if measured else None,
+        words_per_second=_speed_of_all(everybody, launch) if measured else None,
         phase_shares=_shares(measured),
         watching_share=sum(line.get("watching", 0.0) for line in measured) / seconds if measured else None,
         training_seconds=sum(line["seconds"] for line in steps),
@@ -81,10 +81,17 @@ def summarise(run: Path) -> Summary:
         metric=metric,
         signature=evaluations[-1]["signature"] if evaluations else "",
         skipped_steps=sum(1 for line in steps if not line["applied"]),
-        launches=len(launches),
+        launches=len({line["attempt"] for line in launches}),
         damaged_lines=journal.damaged,
         examples=evaluations[-1]["examples"] if evaluations else [],
     )
+
+
+def _speed_of_all(everybody: list[Reading], launch: dict[str, Any]) -> float:
+    if launch["strategy"] != "resilient":
+        return sum(map(_speed, everybody))
+    measured = [line for line in everybody[0].steps if not line["warmup"]]  # workers come and go, steps are for all
+    return sum(line["global_target_words"] for line in measured) / sum(line["seconds"] for line in measured)
 
 
 def _speed(journal: Reading) -> float:

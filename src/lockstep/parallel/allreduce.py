@@ -22,6 +22,7 @@ from lockstep.parallel.agreement import agree_now
 from lockstep.parallel.claims import shares_of_all
 from lockstep.parallel.compress import make_compression, ring_bytes
 from lockstep.parallel.settings import StrategySettings
+from lockstep.parallel.spans import busy
 from lockstep.parallel.strategy import (
     Agreed,
     B,
@@ -63,6 +64,7 @@ class AllReduce:
     lockstep = True
     exact = True
     ahead = 4
+    members = None
 
     def __init__(self, settings: StrategySettings) -> None:
         self.settings = settings
@@ -127,7 +129,7 @@ class AllReduce:
     ) -> Iterator[Claim[B]]:
         return shares_of_all(order, batches, first, self.context.team)
 
-    def begin(self, step: int) -> None:
+    def begin(self, claim: Claim[B]) -> None:
         pass
 
     def micro(self, last: bool) -> AbstractContextManager[Any]:
@@ -144,18 +146,9 @@ class AllReduce:
         sent = ring_bytes(self._bytes, self.context.size)
         if not applied:
             self.compression.forget()
-        outcome = Outcome(applied, norm, sent, max(0.0, self._busy() - exposed))
+        outcome = Outcome(applied, norm, sent, max(0.0, busy(self.clock, self._spans) - exposed))
         self._forget()
         return outcome
-
-    def _busy(self) -> float:
-        """Seconds in which at least one bucket was under way."""
-        first, busy, reached = self._spans[0][0], 0.0, 0.0
-        for ready, merged in self._spans:
-            end = self.clock.between(first, merged)
-            busy += max(0.0, end - max(reached, self.clock.between(first, ready)))
-            reached = max(reached, end)
-        return busy
 
     def agree(self, loss_sum: float, stop: bool) -> Agreed:
         return agree_now(loss_sum, stop, self.context.team)

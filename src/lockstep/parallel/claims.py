@@ -9,11 +9,11 @@ from lockstep.team import Team
 def shares_of_all(order: Order[B], batches: Iterator[B], first: int, team: Team) -> Iterator[Claim[B]]:
     """A share of every batch, whose gradient is one summand of the batch's."""
     for step, batch in enumerate(batches, first):
-        yield Claim(step, batch, [order.share(batch, team.rank, team.size)], batch.target_words)
+        yield Claim(step, batch, order.share(batch, team.rank, team.size), batch.target_words, team.rank)
 
 
 def shares_alone(order: Order[B], batches: Iterator[B], first: int, team: Team) -> Iterator[Claim[B]]:
     """A share of every batch, which is this worker's batch."""
     for step, batch in enumerate(batches, first):
         share = order.share(batch, team.rank, team.size)
-        yield Claim(step, batch, [share], max(1, order.target_words(share)))
+        yield Claim(step, batch, share, max(1, order.target_words(share)), team.rank)

@@ -1,7 +1,8 @@
-"""Who computes which step, where workers take steps as fast as they can. It is kept in the store where they met.
+"""Who computes which share, where workers take shares as fast as they can. It is kept in the store where they met.
 
-Steps are claimed by adding to a counter, and marked when they are done. Wherever something is due all rest: nobody begins a
-later step before worker 0 has taken what it needs of the model. Steps of a worker that died are computed again by worker 0.
+The shares of all steps are numbered through. They are claimed by adding to a counter, and marked when they are done.
+Wherever something is due all rest: nobody begins a later step before worker 0 has taken what it needs of the model. Shares
+of a worker that died are computed again by worker 0.
 """
 
 import time
@@ -22,21 +23,25 @@ POLL_SECONDS = 0.01
 class Ledger:
     def __init__(self, team: Team) -> None:
         self.team = team
-        self._again: set[int] = set()  # steps of workers that died
         self.store = dist.PrefixStore("ledger", dist.distributed_c10d._get_default_store())
-        self._first = 1
-        self.resting = 0
-        self._closed = False
-        self._over = False
+        self.resting = 0  # the step after which worker 0 looks at the model
+        self._first = 1  # step of this launch
+        self._again: set[int] = set()
+        self._left = range(0)  # of a step that was closed half-way
+        self._closed = self._over = False
 
     def close(self) -> None:
-        """No step is claimed any more; all that were claimed are still computed."""
+        """No new step is begun; those that were are still finished, what nobody has claimed of the last by us."""
         if not self._closed and self.store.add("closing", 1) == 1:
-            self.store.set("last", str(self._first - 1 + self.store.add("claimed", CLOSED) - CLOSED))
+            claimed = self.store.add("claimed", CLOSED) - CLOSED
+            steps = -(-claimed // self.team.size)
+            self._left = range(claimed + 1, steps * self.team.size + 1)
+            self.store.set("last", str(self._first - 1 + steps))
         self._closed = True
 
-    def done(self, step: int) -> None:
-        self.store.set(f"done/{step}", "1")
+    def done(self, claim: Claim[B]) -> None:
+        number = self._number(claim.step, claim.part)
+        self.store.set(f"done/{number}", "1")
         self.store.add("done", 1)
 
     def died(self, worker: int) -> None:
@@ -49,6 +54,15 @@ class Ledger:
     def end(self) -> None:
         self._over = True
 
+    def _number(self, step: int, part: int) -> int:
+        """From 1 on."""
+        return (step - self._first) * self.team.size + part + 1
+
+    def _place(self, number: int) -> tuple[int, int]:
+        """Step and part."""
+        step, part = divmod(number - 1, self.team.size)
+        return self._first + step, part
+
     def claims(
         self, order: Order[B], batches: Iterator[B], first: int, due: Callable[[int], bool]
     ) -> Iterator[Claim[B] | Rest[B]]:
@@ -57,63 +71,67 @@ class Ledger:
         numbered = enumerate(batches, first)
         rested = first - 1
         while True:
-            step = first - 1 + self.store.add("claimed", 1)
-            closed = step >= CLOSED
-            last = self._last_step() if closed else step
+            number = self.store.add("claimed", 1)
+            closed = number >= CLOSED
+            last = self._last_step() if closed else self._place(number)[0]
             while not recent or max(recent) < last:
-                number, batch = next(numbered)
-                recent[number] = batch
+                step, batch = next(numbered)
+                recent[step] = batch
+            if closed:
+                yield from (self._claim(order, recent, left) for left in self._left)
             for rest in [rest for rest in range(rested + 1, last) if due(rest)] + [last] * closed:
                 yield from self._finish(order, recent, rested, rest)
                 if rest < first:
                     return  # nothing was ever claimed
                 self.resting = rest
                 yield Rest(rest, recent[rest], closed and rest == last)
-                self._forget(range(rested + 1, rest + 1))
-                recent = {number: batch for number, batch in recent.items() if number >= rest}
+                self._forget(rested, rest)
+                recent = {step: batch for step, batch in recent.items() if step >= rest}
                 rested = rest
                 if not self.team.primary:
                     self._wait_for(f"released/{rest}")
             if closed:
                 return
-            self.store.set(f"owner/{step}", str(self.team.rank))
-            yield self._claim(order, recent[step], step)
+            self.store.set(f"owner/{number}", str(self.team.rank))
+            yield self._claim(order, recent, number)
 
-    def _forget(self, steps: range) -> None:
-        for step in steps if self.team.primary else ():
-            self.store.delete_key(f"owner/{step}")
-            self.store.delete_key(f"done/{step}")
+    def _claim(self, order: Order[B], recent: dict[int, B], number: int) -> Claim[B]:
+        step, part = self._place(number)
+        share = order.share(recent[step], part, self.team.size)
+        return Claim(step, recent[step], share, max(1, order.target_words(share)), part)
 
-    def _claim(self, order: Order[B], batch: B, step: int) -> Claim[B]:
-        """A whole batch, in as many pieces as there are workers: each is as large as a share of it would be."""
-        pieces = [order.share(batch, worker, self.team.size) for worker in range(self.team.size)]
-        return Claim(step, batch, [piece for piece in pieces if len(piece)], batch.target_words)
+    def _finish(self, order: Order[B], recent: dict[int, B], rested: int, rest: int) -> Iterator[Claim[B]]:
+        """Waits until all steps up to `rest` are done, and takes over shares of workers that died."""
+        end = self._number(rest, self.team.size - 1)
+        for turn in count():
+            if self.store.add("done", 0) >= end or self._over:
+                return
+            if self.team.primary and turn % 50 == 49:  # now and then
+                for number in self._orphans(range(self._number(rested + 1, 0), end + 1)):
+                    if number not in self._again:
+                        self._again.add(number)
+                        yield replace(self._claim(order, recent, number), again=True)
+            time.sleep(POLL_SECONDS)
+
+    def _orphans(self, numbers: range) -> list[int]:
+        dead = [worker for worker in range(self.team.size) if self.store.check([f"dead/{worker}"])]
+        if not dead:
+            return []
+        missing = [number for number in numbers if not self.store.check([f"done/{number}"])]
+        return [number for number in missing if self._owner(number) in (*dead, None)]
+
+    def _owner(self, number: int) -> int | None:
+        return int(self.store.get(f"owner/{number}")) if self.store.check([f"owner/{number}"]) else None
+
+    def _forget(self, rested: int, rest: int) -> None:
+        begin, end = self._number(rested + 1, 0), self._number(rest + 1, 0)
+        for number in range(begin, end) if self.team.primary else ():
+            self.store.delete_key(f"owner/{number}")
+            self.store.delete_key(f"done/{number}")
 
     def _last_step(self) -> int:
         self._wait_for("last")
         return int(self.store.get("last"))
-
-    def _finish(self, order: Order[B], recent: dict[int, B], rested: int, rest: int) -> Iterator[Claim[B]]:
-        """Waits until all steps up to `rest` are done, and takes over those of workers that died."""
-        for turn in count():
-            if self.store.add("done", 0) >= rest - self._first + 1 or self._over:
-                return
-            if self.team.primary and turn % 50 == 49:  # now and then
-                for step in self._orphans(range(rested + 1, rest + 1)):
-                    if step not in self._again:
-                        self._again.add(step)
-                        yield replace(self._claim(order, recent[step], step), again=True)
-            time.sleep(POLL_SECONDS)
-
-    def _orphans(self, steps: range) -> list[int]:
-        dead = [worker for worker in range(self.team.size) if self.store.check([f"dead/{worker}"])]
-        if not dead:
-            return []
-        missing = [step for step in steps if not self.store.check([f"done/{step}"])]
-        return [step for step in missing if self._owner(step) in (*dead, None)]
-
-    def _owner(self, step: int) -> int | None:
-        return int(self.store.get(f"owner/{step}")) if self.store.check([f"owner/{step}"]) else None
 
     def _wait_for(self, key: str) -> None:
         while not self.store.check([key]) and not self._over:

@@ -42,10 +42,13 @@ class Local:
     lockstep = False
     exact = True
     ahead = 4
+    members = None
 
     def __init__(self, settings: StrategySettings) -> None:
         assert settings.every is not None
-        self.every, self.rate, self.momentum = settings.every, settings.outer_rate, settings.outer_momentum
+        self.every, self.rate = settings.every, settings.outer_rate
+        usual = 0.9 if self.every >= 500 else 0.5
+        self.momentum = usual if settings.outer_momentum is None else settings.outer_momentum
         self.format = FORMATS[settings.gradients]
         self.silent = "communication" in left_out()
 
@@ -75,7 +78,7 @@ class Local:
     ) -> Iterator[Claim[B]]:
         return shares_alone(order, batches, first, self.context.team)
 
-    def begin(self, step: int) -> None:
+    def begin(self, claim: Claim[B]) -> None:
         pass
 
     def micro(self, last: bool) -> nullcontext[None]:

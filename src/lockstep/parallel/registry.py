@@ -32,8 +32,24 @@ def make_strategy(settings: StrategySettings, workers: int) -> Strategy:
             from lockstep.parallel.server import Server
 
             return Server(settings)
+        case "resilient":
+            return _resilient(settings)
     raise LockstepError(
         f"strategy.name=single is for one worker, but {workers} were started.",
         "Use --workers 1 or strategy.name=allreduce.",
         code=2,
     )
+
+
+def _resilient(settings: StrategySettings) -> Strategy:
+    try:
+        from lockstep.parallel.resilient import Resilient
+    except ModuleNotFoundError as error:
+        if error.name != "torchft":
+            raise
+        raise LockstepError(
+            "strategy.name=resilient needs torchft, which is not installed.",
+            "pip install 'lockstep-train[resilient]'",
+            code=2,
+        ) from None
+    return Resilient(settings)

@@ -37,6 +37,7 @@ class Replicas:
     lockstep = False
     exact = True
     ahead = 4
+    members = None
 
     def __init__(self, settings: StrategySettings) -> None:
         pass
@@ -63,7 +64,7 @@ class Replicas:
     ) -> Iterator[Claim[B]]:
         return shares_alone(order, batches, first, self.context.team)
 
-    def begin(self, step: int) -> None:
+    def begin(self, claim: Claim[B]) -> None:
         pass
 
     def micro(self, last: bool) -> nullcontext[None]:

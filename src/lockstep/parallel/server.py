@@ -2,7 +2,7 @@
 
 The parameters are one vector, cut into equal parts: one for each dedicated server, or one for each worker, which then holds
 it in threads beside its own computing. In `sync` mode a step is the same as with allreduce; in `async` mode every worker
-takes whole batches as fast as it can, and its gradient is an update of its own.
+takes shares as fast as it can, and its gradient is an update of its own.
 """
 
 import math
@@ -112,6 +112,7 @@ def serve(team: Team) -> None:
 
 class Server:
     name = "server"
+    members = None
 
     def __init__(self, settings: StrategySettings) -> None:
         self.settings = settings
@@ -161,8 +162,8 @@ class Server:
         mine = Layout(cut(size, parts, packet), recipe, self.settings.staleness, self.together)
         group, layout = meet(mine)
         patience = timedelta(seconds=self.team.timeout_seconds)
-        first = self.team.size if self.team.servers else 0
-        channels: list[Channel] = [Wire(first + part, group, patience) for part in range(parts)]
+        nearest = self.team.size if self.team.servers else 0
+        channels: list[Channel] = [Wire(nearest + part, group, patience) for part in range(parts)]
         self.holder: Holder | None = None
         if not self.team.servers:
             desk = Desk()
@@ -198,8 +199,8 @@ class Server:
             return shares_of_all(order, batches, first, self.team)
         return self.ledger.claims(order, batches, first, due)
 
-    def begin(self, step: int) -> None:
-        self.step = step
+    def begin(self, claim: Claim[B]) -> None:
+        self.claim = claim
         if not self.together and not self.silent:
             for arrived in [link.pull(ask=True) for link in self.links]:
                 arrived()
@@ -243,7 +244,7 @@ class Server:
             faults.at("update")
         arrivals = [link.pull(ask=False) for link in self.links]
         for link in self.links:
-            link.apply(self.step, factor, learning_rate, answered=False)
+            link.apply(self.claim.step, factor, learning_rate, answered=False)
         for arrived in arrivals:
             arrived()
         return Outcome(judgement.finite, judgement.norm), spans
@@ -254,9 +255,10 @@ class Server:
         factor = judgement.factor if judgement.finite else math.nan
         spans = [span for link in self.links for span in link.push_rest(self.clock.stamp)]
         faults.at("update")
-        answers = [link.apply(self.step, factor, learning_rate, answered=True) for link in self.links]
+        rate = learning_rate / self.team.size  # so that all updates of a batch together move as far as one would
+        answers = [link.apply(self.claim.step, factor, rate, answered=True) for link in self.links]
         staleness = int(max(answered() for answered in answers))
-        self.ledger.done(self.step)
+        self.ledger.done(self.claim)
         return Outcome(judgement.finite, judgement.norm, staleness=staleness), spans
 
     def _bytes(self) -> int:

@@ -31,6 +31,7 @@ class Single:
     lockstep = True
     exact = True
     ahead = 4
+    members = None
 
     def __init__(self, settings: StrategySettings) -> None:
         pass
@@ -55,7 +56,7 @@ class Single:
     ) -> Iterator[Claim[B]]:
         return shares_of_all(order, batches, first, self.context.team)
 
-    def begin(self, step: int) -> None:
+    def begin(self, claim: Claim[B]) -> None:
         pass
 
     def micro(self, last: bool) -> nullcontext[None]:

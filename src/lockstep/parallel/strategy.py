@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.parallel.adamw import AdamW
+from lockstep.saved import Progress
 from lockstep.team import Team
 
 MakeOptimizer = Callable[[dict[str, nn.Parameter]], AdamW]
@@ -40,12 +41,13 @@ class Order(Protocol[B_contra]):
 
 @dataclass(frozen=True)
 class Claim(Generic[B]):
-    """What this worker does in one step: its share of a global batch, or all shares of it one after the other."""
+    """What this worker does in one step: a share of a global batch."""
 
     step: int
     batch: B
-    shares: list[np.ndarray]
+    share: np.ndarray
     target_words: int  # what its loss is divided by: of all workers whose gradients are summed
+    part: int  # which share; the worker's number where every worker has one of every batch
     again: bool = False  # a worker had claimed it and died
 
 
@@ -67,6 +69,7 @@ class Outcome:
     grad_norm: float
     bytes_sent: int = 0
     merge_overlapped: float = 0.0
+    retry: str | None = None  # why the step does not count and has to be taken again, with the same global batch
     staleness: int | None = None  # updates by others between the parameters that were used and this update
 
 
@@ -127,6 +130,39 @@ class Context:
         return self.team.device
 
 
+@dataclass(frozen=True)
+class Meeting:
+    """Who takes part in the next step."""
+
+    quorum: int  # a number that all participants know
+    participants: tuple[int, ...]  # workers
+    regrouped: bool  # since the last meeting somebody came or went, or a merge failed
+    failures: list[str] = field(default_factory=list)  # attempts to meet that came to nothing
+    seconds: float = 0.0
+    progress: Progress | None = None  # this worker was behind: where the others stand, whose state it has now
+    source: int | None = None  # the worker that it healed from
+    ending: str | None = None  # why the others are about to stop
+
+
+class Members(Protocol):
+    """What a strategy whose workers may come and go adds to a step."""
+
+    @property
+    def leads(self) -> bool:
+        """Does this worker save for all?"""
+        ...
+
+    def meet(self, progress: Progress, ending: str | None = None) -> Meeting:
+        """Before a step, and once more before leaving, then with the reason."""
+        ...
+
+    def revise(self, claim: Claim[B], order: Order[B]) -> Claim[B]:
+        """The claim for who takes part now; the same object when it was right."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class Strategy(Protocol):
     """How the workers' gradients become one update."""
 
@@ -135,6 +171,11 @@ class Strategy(Protocol):
     lockstep: bool  # do their gradients make one update, so that a step's loss is that of all?
     ahead: int  # how many claims may be prepared before they are computed
     exact: bool  # is a bit-identical resume promised?
+
+    @property
+    def members(self) -> Members | None:
+        """None: the same workers from beginning to end."""
+        ...
 
     @property
     def module(self) -> nn.Module:
@@ -157,7 +198,7 @@ class Strategy(Protocol):
         workers are not `together` rests after steps at which something is `due`."""
         ...
 
-    def begin(self, step: int) -> None:
+    def begin(self, claim: Claim[B]) -> None:
         """Called when a claim is about to be computed."""
         ...
 

@@ -12,14 +12,14 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lockstep import faults
 from lockstep.config import RunConfig
 from lockstep.counterfactual import left_out
 from lockstep.errors import LockstepError
 from lockstep.parallel.adamw import AdamW
-from lockstep.parallel.strategy import Calm, Claim, Context, Rest, Strategy
+from lockstep.parallel.strategy import Calm, Claim, Context, Meeting, Members, Rest, Strategy
 from lockstep.remote.mirror import Mirror
 from lockstep.rundir import RunDirectory
 from lockstep.saved import Progress, Saved, newest_whole, read_saved
@@ -37,6 +37,9 @@ WARMUP_STEPS = 5
 """The first steps of a launch fill caches and pools: they are journalled as warm-up and left out of averages."""
 READY_MADE = WARMUP_STEPS
 """Batches that a run without input uses again and again: so many as the warm-up needs."""
+
+
+Prepared = tuple[Claim[GlobalBatch] | Rest[GlobalBatch], Sequence[MicroBatch]]
 
 
 class StopSignal:
@@ -75,6 +78,9 @@ class Loop:
     parameters: int = 0
     warm: int = 0  # the last step of the warm-up
     made: list[Sequence[MicroBatch]] = field(default_factory=list)  # where input is left out
+    participants: tuple[int, ...] = ()  # where workers come and go: those of the last meeting
+    healed: bool = False  # from a peer, which is waiting for this worker's gradients
+    ending: str | None = None  # why that peer was about to stop
 
     def train(self) -> str:
         """Trains until the steps are done, patience runs out or a signal comes; returns which."""
@@ -88,22 +94,28 @@ class Loop:
             self.board = Board(self.run.tensorboard, self.progress.step)
             self.show = Show(self.run.console, settings.steps, self.progress.step)
             self._say_start()
-        batches = self.task.batches(self.progress.epoch, self.progress.cursor)
-        claims = self.strategy.claims(self.task.order, batches, self.progress.step + 1, self._due)
-        ahead = Ahead(((claim, self._ready(claim)) for claim in claims), self.strategy.ahead)
+        members = self.strategy.members
+        ahead = self._ahead()
+        held: Prepared | None = None  # the input of a step that has to be taken again
         self.warm = self.progress.step + WARMUP_STEPS
         try:
-            if self.progress.score is None and self.progress.step and self.progress.step % settings.evaluate_every == 0:
+            if self._missed_evaluation():
                 with self.strategy.quiesce() as calm:
-                    self._evaluate(calm, forward)  # a signal came before it could
-            reason = self._reason_to_stop()
+                    self._evaluate(calm, forward)
+            reason = self.ending or self._reason_to_stop()
             if reason == "finished" and self.show is not None:
                 self.show.say(
                     f"Nothing to do: step {self.progress.step:,} is reached and train.steps is {settings.steps:,}."
                 )
             while reason is None:
                 clock.start()
-                claim, micro_batches = next(ahead, (None, ()))
+                if members is not None and self._meet(members).progress is not None:
+                    ahead.close()  # it healed: the data stands elsewhere
+                    ahead, held = self._ahead(), None
+                    reason = self.ending or self._reason_to_stop()
+                    continue
+                clock.mark("merge")
+                claim, micro_batches = held or next(ahead, (None, ()))
                 if claim is None:
                     reason = "signal"  # it came before anything was begun
                     break
@@ -112,7 +124,11 @@ class Loop:
                     self._reach(claim)
                 else:
                     step = claim.step
-                    told = self._step(claim, micro_batches, clock, forward, stop_signal)
+                    counted = self._step(claim, micro_batches, clock, forward, stop_signal)
+                    held = (claim, micro_batches) if counted is None else None
+                    if counted is None:
+                        continue
+                    told = counted
                     if not self.strategy.together:
                         continue
                     self._reach(claim)
@@ -137,16 +153,26 @@ class Loop:
             if self.mirror is not None:
                 self.mirror.wait()
                 self._tell_news()
+            if members is not None:
+                self._leave_together(members, reason)
             self.strategy.finish()
         finally:
             ahead.close()
+            if members is not None:
+                members.close()
             if self.show is not None:
                 self.show.close()
             if self.board is not None:
                 self.board.close()
             stop_signal.restore()
-        self.journal.write("stop", reason=reason, step=self.progress.step, signal=stop_signal.name)
+        facts = {} if members is None else {"digest": _digest(self.strategy.state().tensors)}
+        self.journal.write("stop", reason=reason, step=self.progress.step, signal=stop_signal.name, **facts)
         return reason
+
+    def _ahead(self) -> Ahead[Prepared]:
+        batches = self.task.batches(self.progress.epoch, self.progress.cursor)
+        claims = self.strategy.claims(self.task.order, batches, self.progress.step + 1, self._due)
+        return Ahead(((claim, self._ready(claim)) for claim in claims), self.strategy.ahead)
 
     def _step(
         self,
@@ -155,18 +181,22 @@ class Loop:
         clock: PhaseClock,
         forward: Callable[[], AbstractContextManager[Any]],
         stop_signal: StopSignal,
-    ) -> bool:
-        """Computes and journals one step; returns whether all were told to stop after it."""
+    ) -> bool | None:
+        """Computes and journals one step; returns whether all were told to stop after it, or None when it did not count
+        and has to be taken again."""
         step, batch = claim.step, claim.batch
         if claim.again:
             self.journal.write("fault", what="computed again: the worker that had claimed it died", step=step)
+        if self.strategy.members is not None:
+            claim, planned = self.strategy.members.revise(claim, self.task.order), claim
+            micro_batches = micro_batches if claim is planned else self._ready(claim)
         faults.step(step)
         faults.at("input")
         clock.mark("input")
-        self.strategy.begin(step)
+        self.strategy.begin(claim)
         clock.mark("merge")
 
-        torch.manual_seed(_seed(self.config.train.seed, step, self.team.rank))
+        torch.manual_seed(_seed(self.config.train.seed, step, claim.part))
         loss_sums = []
         for number, micro in enumerate(micro_batches):
             if number:
@@ -188,6 +218,10 @@ class Loop:
         rate = learning_rate(self.config.schedule, step, self.config.train.steps, self.task.width)
         outcome = self.strategy.commit(rate)
         clock.mark("update")
+        if outcome.retry is not None:
+            facts = {"what": "merge failed, step taken again", "detail": outcome.retry}
+            self.journal.write("fault", step=step, seconds=clock.finish()[0], **facts)
+            return None
 
         agreed = self.strategy.agree(float(sum(loss_sums)), stop_signal.name is not None)
         clock.mark("merge")
@@ -217,8 +251,10 @@ class Loop:
             "global_target_words": batch.target_words,
             "watching": clock.own,  # of the step before: this one's line is not written yet
         }
+        if self.progress.lineage and self.strategy.members is not None:
+            line["branch"] = self.progress.lineage[-1][0]
         if outcome.staleness is not None:
-            line["staleness"] = outcome.staleness
+            line |= {"part": claim.part, "staleness": outcome.staleness}
         clock.own = 0.0
         begin = time.perf_counter()
         self.journal.write("step", **line)
@@ -246,7 +282,7 @@ class Loop:
         if "input" in left_out() and len(self.made) == READY_MADE:
             return self.made[claim.step % READY_MADE]
         begin = time.perf_counter()
-        micro_batches = [micro for share in claim.shares for micro in self.task.micro_batches(share)]
+        micro_batches = self.task.micro_batches(claim.share)
         faults.slow("input", time.perf_counter() - begin)
         if self.team.device.type == "cuda":
             micro_batches = [micro.pin() for micro in micro_batches]
@@ -268,10 +304,40 @@ class Loop:
         context = Context(self.team, self.config.train.clip, scale, precision.DTYPES[self.precision])
         self.strategy.setup(module, make_optimizer, clock, context, self.task.example().to(device))
 
+    def _meet(self, members: Members, ending: str | None = None) -> Meeting:
+        """Finds out who takes part, and takes over the progress of a peer that this worker has just healed from."""
+        meeting = members.meet(self.progress, ending)
+        for failure in meeting.failures:
+            self.journal.write("fault", what="meeting failed", step=self.progress.step + 1, detail=failure)
+        if meeting.progress is not None:
+            self.progress, self.ending, self.healed = meeting.progress, meeting.ending, True
+            facts = {"from": meeting.source, "seconds": meeting.seconds, "lineage": self.progress.lineage}
+            self.journal.write("heal", step=self.progress.step, attempt=self.attempt, **facts)
+        if meeting.participants != self.participants:
+            self.participants = meeting.participants
+            step, names = self.progress.step + 1, [str(worker) for worker in meeting.participants]
+            self.journal.write("quorum", step=step, participants=meeting.participants)
+            if self.show is not None:
+                self.show.say(f"step {step:,}: {len(names)} of {self.team.size} workers ({', '.join(names)})")
+        return meeting
+
+    def _leave_together(self, members: Members, reason: str) -> None:
+        """Meets once more, so that whoever is behind heals before its peers are gone. When somebody came or went
+        meanwhile the last checkpoint may be missing, and they meet again."""
+        while self._meet(members, ending=reason).regrouped:
+            if not left_out() and read_saved(self._checkpoint_path()) is None:
+                with self.strategy.quiesce() as calm:
+                    self._save(calm)
+
     def _resume(self) -> None:
-        """Goes back to the newest whole checkpoint, if there is one."""
-        saved, passed = self.team.primary_does(lambda: newest_whole(self.run.checkpoints))
-        self.team.primary_does(lambda: checkpoint.sweep(self.run.checkpoints))
+        """Goes on where a living peer stands, else goes back to the newest whole checkpoint, if there is one."""
+        members, party = self.strategy.members, self.team.party()
+        meeting = self._meet(members) if members is not None else None
+        if meeting is not None and meeting.progress is not None:
+            return
+        saved, passed = party.primary_does(lambda: newest_whole(self.run.checkpoints))
+        if members is None or members.leads:
+            party.primary_does(lambda: checkpoint.sweep(self.run.checkpoints))
         for sentence in passed if self.team.primary else ():
             self.journal.write("fault", what="damaged checkpoint passed over", detail=sentence)
             print(f"Checkpoint {sentence}: passed over.", file=sys.stderr)
@@ -281,15 +347,35 @@ class Loop:
                     f"No checkpoint in {self.run.checkpoints} is whole ({'; '.join(passed)}).",
                     "Move the run folder away to start from the beginning.",
                 )
-            if self.attempt > 1:
-                self.journal.write("resume", step=0, checkpoint=None, attempt=self.attempt, reset=[])
+            if self.attempt > 1 or meeting is not None:
+                self.journal.write(
+                    "resume", step=0, checkpoint=None, attempt=self.attempt, reset=[], **self._branch(meeting)
+                )
             return
-        checkpoint.load(saved, self.strategy.state().tensors, self.team)
+        checkpoint.load(saved, self.strategy.state().tensors, party)
         self.progress = saved.progress()
         reset = self.strategy.load(self.progress.scalars, checkpoint.private(saved))
         if self.mirror is not None:
             self.mirror.upload(saved, self._keep())  # unless it came from there
-        self.journal.write("resume", step=saved.step, checkpoint=saved.path.name, attempt=self.attempt, reset=reset)
+        facts = {"checkpoint": saved.path.name, "reset": reset} | self._branch(meeting)
+        self.journal.write("resume", step=saved.step, attempt=self.attempt, **facts)
+
+    def _branch(self, meeting: Meeting | None) -> dict[str, Any]:
+        """Names this start from a checkpoint where workers come and go: alike for all who make it together."""
+        if meeting is None:
+            return {}
+        self.progress.lineage = [*self.progress.lineage, (f"{self.attempt}.{meeting.quorum}", self.progress.step)]
+        return {"lineage": self.progress.lineage}
+
+    def _missed_evaluation(self) -> bool:
+        """Did a signal come between the last step and its evaluation?"""
+        step = self.progress.step
+        return (
+            not self.healed
+            and self.progress.score is None
+            and step > 0
+            and step % self.config.train.evaluate_every == 0
+        )
 
     def _reason_to_stop(self) -> str | None:
         patience = self.config.train.patience
@@ -348,8 +434,12 @@ class Loop:
         settings = self.config.train
         return checkpoint.keep_best_and_last(settings.keep_last, settings.keep_best, self.task.higher_is_better)
 
+    def _checkpoint_path(self) -> Path:
+        return self.run.checkpoints / f"step-{self.progress.step:08d}"
+
     def _save(self, calm: Calm) -> None:
-        if calm.party is None:
+        members = self.strategy.members
+        if calm.party is None or (members is not None and not members.leads):
             return
         begin = time.perf_counter()
         if self.mirror is not None:
@@ -363,7 +453,7 @@ class Loop:
             calm.party,
             self._keep(),
         )
-        saved = read_saved(self.run.checkpoints / f"step-{self.progress.step:08d}") if self.mirror is not None else None
+        saved = read_saved(self._checkpoint_path()) if self.mirror is not None else None
         if self.mirror is not None and saved is not None:
             self.mirror.upload(saved, self._keep())
         seconds = time.perf_counter() - begin
@@ -401,6 +491,15 @@ class Loop:
         )
 
 
-def _seed(seed: int, step: int, rank: int) -> int:
-    """A random stream for every step and worker, so that none has to be carried through a checkpoint."""
-    return int.from_bytes(hashlib.blake2b(f"{seed}:{step}:{rank}".encode(), digest_size=8).digest(), "little") >> 1
+def _seed(seed: int, step: int, part: int) -> int:
+    """A random stream for every share of every step, so that none has to be carried through a checkpoint."""
+    return int.from_bytes(hashlib.blake2b(f"{seed}:{step}:{part}".encode(), digest_size=8).digest(), "little") >> 1
+
+
+def _digest(tensors: dict[str, Tensor]) -> str:
+    """Names the exact bits of model and optimizer, so that replicas can be compared."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

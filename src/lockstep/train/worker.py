@@ -98,7 +98,8 @@ def train(config: RunConfig, place: str | Path) -> str:
     from lockstep.team import join
 
     servers = config.strategy.servers if config.strategy.name == "server" else 0
-    team = join(config.train.device, config.train.timeout_seconds, servers)
+    apart = config.strategy.name == "resilient"
+    team = join(config.train.device, config.train.timeout_seconds, servers, apart)
     touched()
     try:
         if team.serving:
@@ -108,8 +109,8 @@ def train(config: RunConfig, place: str | Path) -> str:
             return "served"
         return _enter_and_train(config, RunDirectory(working_folder(place), str(place)), team, place)
     except RuntimeError as error:
-        text = str(error)
-        if team.size > 1 and any(sign in text for sign in ("Connection", "peer", "gloo", "Timed out", "NCCL")):
+        text, signs = str(error), ("Connection", "peer", "gloo", "Timed out", "NCCL")
+        if team.size > 1 and any(sign in text for sign in signs):
             raise LostPeer(team.rank, text) from error
         raise
     finally:
@@ -128,6 +129,8 @@ class LostPeer(LockstepError):
 
 def _enter_and_train(config: RunConfig, run: RunDirectory, team: "Team", place: str | Path) -> str:
     """Holds the run's lock, and what mirrors it to an object store, for as long as training takes."""
+    if team.apart:
+        return _enter_and_train_apart(config, run, team, place)
     url = str(place) if is_remote(place) else None
     lock: TextIO | None = None
     mirror: Mirror | None = None
@@ -152,7 +155,52 @@ def _enter_and_train(config: RunConfig, run: RunDirectory, team: "Team", place: 
     return reason
 
 
-def _train(config: RunConfig, run: RunDirectory, team: "Team", mirror: "Mirror | None") -> str:
+def _enter_and_train_apart(config: RunConfig, run: RunDirectory, team: "Team", place: str | Path) -> str:
+    """As one of several workers that come and go: they hold the lock together, and the first makes the records."""
+    from lockstep.chatter import aside
+
+    if is_remote(place):
+        raise LockstepError(
+            f"strategy.name=resilient cannot train at {place}: any of its workers may have to save.",
+            "Name a folder that all workers share, or use strategy.name=allreduce.",
+            code=2,
+        )
+    if "TORCHFT_LIGHTHOUSE" not in os.environ:
+        raise LockstepError(
+            "strategy.name=resilient needs a lighthouse, and TORCHFT_LIGHTHOUSE does not say where one is.",
+            "Start with `lockstep train --workers N`, or start torchft_lighthouse and set it to its address.",
+            code=2,
+        )
+    run.create()
+    launch = _launch()
+    lock, first = run.share(launch, lambda: _settled(run, launch), config.train.timeout_seconds)
+    with lock:
+        if first:
+            _check_foreign(run)
+        _check_state(run, config)
+        run.logs.mkdir(exist_ok=True)
+        with aside(run.logs / f"worker-{team.rank:04d}.log"):
+            return _train(config, run, team, None, (lambda: run.let_in(lock)) if first else (lambda: None))
+
+
+def _launch() -> str:
+    """What the workers of one launch have in common and no other launch has."""
+    return os.environ.get("LOCKSTEP_LAUNCH") or os.environ["TORCHFT_LIGHTHOUSE"]
+
+
+def _settled(run: RunDirectory, launch: str | None) -> bool:
+    """Has a worker of this launch made the records? The last of them tells."""
+    environment = read_json(run.environment) or {"choices": {}}
+    return launch is not None and environment["choices"].get("launch") == launch
+
+
+def _train(
+    config: RunConfig,
+    run: RunDirectory,
+    team: "Team",
+    mirror: "Mirror | None",
+    recorded: Callable[[], None] = lambda: None,
+) -> str:
     import torch
 
     from lockstep.parallel.registry import make_strategy
@@ -161,25 +209,29 @@ def _train(config: RunConfig, run: RunDirectory, team: "Team", mirror: "Mirror |
     from lockstep.train.precision import emulated, products
     from lockstep.watch.journal import Journal
 
-    choices = team.primary_does(lambda: _choose(run, config, team))
+    party = team.party()
+    choices = party.primary_does(lambda: _choose(run, config, team))
     threads = choices["threads"][str(team.size)]
     torch.set_num_threads(threads)
     if config.train.deterministic:  # even turning it off would import torch's compiler: two seconds
         torch.use_deterministic_algorithms(True)
     batch = config.batch.model_copy(update=choices["batch"])
-    task = team.all_do(lambda: make_task(config.model_copy(update={"batch": batch})))
+    task = party.all_do(lambda: make_task(config.model_copy(update={"batch": batch})))
     digest = task.data_facts["digest"]
-    if set(team.gather(digest)) != {digest}:
+    if set(party.gather(digest)) != {digest}:
         raise LockstepError("The workers see different corpora.", "Prepare it once and share it, or copy it.")
     strategy = make_strategy(config.strategy.model_copy(update={"every": choices["every"]}), team.size)
-    hosts = team.gather(_host_facts(team.device))
-    changed = team.primary_does(lambda: _record(run, config, choices, task, hosts))
-    journal = team.all_do(lambda: Journal(run.journal, team.rank))
+    hosts = party.gather(_host_facts(team.device))
+    changed = party.primary_does(lambda: _record(run, config, choices, task, hosts))
+    recorded()
+    journal = party.all_do(lambda: Journal(run.journal, team.rank))
     journal.write(
         "run",
         attempt=choices["launches"],
         workers=team.size,
         servers=team.servers,
+        pid=os.getpid(),
+        restarts=int(os.environ.get("LOCKSTEP_RESTARTS") or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
         strategy=strategy.name,
         exact=strategy.exact,
         precision=choices["precision"],
@@ -260,8 +312,13 @@ def _choose(run: RunDirectory, config: RunConfig, team: "Team") -> dict[str, Any
     from lockstep.train.precision import resolve
 
     known = read_json(run.choices) or {"launches": 0}
+    if team.apart and _settled(run, _launch()):
+        return known
     choices: dict[str, Any] = known if _has_checkpoint(run) else {"launches": known["launches"]}
     choices["launches"] += 1
+    choices.pop("launch", None)
+    if team.apart:
+        choices["launch"] = _launch()
     if config.train.precision != "auto":
         choices["precision"] = config.train.precision
     choices.setdefault("precision", resolve("auto", team.device))
@@ -285,6 +342,10 @@ def _record(
     """Writes down what this launch is; returns the settings that changed since the last one."""
     known = read_json(run.data)
     old, new = known and known["digest"], task.data_facts["digest"]
+    if _settled(run, choices.get("launch")):
+        if old != new:
+            raise LockstepError("The workers see different corpora.", "Prepare it once and share it, or copy it.")
+        return {}
     if old != new and known is not None and _has_checkpoint(run):
         raise LockstepError(
             f"The run {run.name} was trained on another corpus (digest {old[:12]}, now {new[:12]}).",
