@@ -46,6 +46,7 @@ class Sharded:
     together = True
     lockstep = True
     exact = True
+    members = None
     ahead = 4
 
     def __init__(self, settings: StrategySettings) -> None:
@@ -110,9 +111,9 @@ class Sharded:
             shares = [order.share(batch, worker, size) for worker in range(size)]
             counts = [len(order.micro_batches(share)) for share in shares]
             missing = 0 if self.keep_gathered else max(counts) - counts[rank]
-            yield Claim(step, batch, [shares[rank]] + [shares[rank][:0]] * missing, batch.target_words)
+            yield Claim(step, batch, shares[rank], batch.target_words, rank, idle=missing)
 
-    def begin(self, step: int) -> None:
+    def begin(self, claim: Claim[B]) -> None:
         pass
 
     @contextmanager

@@ -49,6 +49,7 @@ class Claim(Generic[B]):
     target_words: int  # what its loss is divided by: of all workers whose gradients are summed
     part: int  # which share; the worker's number where every worker has one of every batch
     again: bool = False  # a worker had claimed it and died
+    idle: int = 0  # micro-batches to add that count for nothing, where all workers need equally many
 
 
 @dataclass(frozen=True)

@@ -282,7 +282,9 @@ class Loop:
         if "input" in left_out() and len(self.made) == READY_MADE:
             return self.made[claim.step % READY_MADE]
         begin = time.perf_counter()
-        micro_batches = self.task.micro_batches(claim.share)
+        micro_batches = list(self.task.micro_batches(claim.share))
+        for _ in range(claim.idle):
+            micro_batches += self.task.micro_batches(claim.share[:0])
         faults.slow("input", time.perf_counter() - begin)
         if self.team.device.type == "cuda":
             micro_batches = [micro.pin() for micro in micro_batches]
