@@ -44,8 +44,16 @@ WAYS = {
     ),
     "one-worker-server": Way(("strategy.name=server", "--servers", 1, PACKETS), workers=(1,), sent=lambda p, w: p),
 }
+LEFT_TO_TEST_ALL = {("bf16", 3), ("server-1", 3), ("resilient", 3), ("sharded, bf16", 3), ("resilient-bf16", 2)}
 CASES = [
-    pytest.param(name, workers, marks=pytest.mark.xdist_group(f"same-update-{name}"))
+    pytest.param(
+        name,
+        workers,
+        marks=[
+            pytest.mark.xdist_group(f"same-update-{name}"),
+            *([pytest.mark.slow] if (name, workers) in LEFT_TO_TEST_ALL else []),
+        ],
+    )
     for name, way in WAYS.items()
     for workers in way.workers
 ]
