@@ -26,17 +26,20 @@ def ring(p: float, w: int, s: int) -> float:
     return 2 * p * (w - 1)
 
 
-WAYS: dict[str, tuple[list[str], int, Formula]] = {
+WAYS: dict[str, tuple[list[str], int, Formula | None]] = {
     "allreduce": ([], 0, lambda p, w, s: ring(p, w, s)),
     "allreduce bf16": (["strategy.gradients=bf16"], 0, lambda p, w, s: ring(p, w, s) / 2),
     "sharded, kept": (["strategy.name=sharded", "strategy.keep_gathered=true"], 0, ring),
+    "sharded": (["strategy.name=sharded"], 0, None),
+    "powersgd": (["strategy.gradients=powersgd", "strategy.powersgd_start=2"], 0, None),
     "replicas": (["strategy.name=replicas"], 0, lambda p, w, s: 0.0),
     "server sync, colocated": (["strategy.name=server"], 0, lambda p, w, s: ring(p, w, s)),
     "server sync, 1 server": (["strategy.name=server"], 1, lambda p, w, s: 2 * p * w),
     "server async, 1 server": (["strategy.name=server", "strategy.mode=async"], 1, lambda p, w, s: 2 * p * w),
     "local, every 5": (["strategy.name=local", "strategy.every=5"], 0, lambda p, w, s: ring(p, w, s) / 5),
 }
-"""Settings, dedicated servers, and bytes per step over all processes for `p` bytes of parameters and `w` workers."""
+"""Settings, dedicated servers, and bytes per step over all processes for `p` bytes of parameters and `w` workers. None: the
+formula looks at single layers, and the strategy's own count follows it."""
 
 
 def sent(config: Path, run: Path, settings: list[str], servers: int, workers: int, steps: int) -> int:
@@ -65,8 +68,8 @@ def main() -> None:
             measured = (totals[1] - totals[0]) / (many - few)
             run = runs[many]
             lines = [line for rank in range(options.workers) for line in read(run / "journal", rank).steps]
-            own = sum(line["bytes_sent"] for line in lines) / many
-            expected = formula(_bytes(run), options.workers, servers)
+            own = sum(line["bytes_sent"] for line in lines if line["step"] > few) / (many - few)
+            expected = formula(_bytes(run), options.workers, servers) if formula else own
             ratio = f"{measured / expected:.3f}" if expected else "-"
             shown = [f"{value / 1e6:.3f}" for value in (measured, expected)]
             table.add_row(way, str(options.workers), *shown, ratio, f"{own / 1e6:.3f}")
