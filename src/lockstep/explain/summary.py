@@ -1,5 +1,6 @@
 """A run in figures, all from its journal and its checkpoints."""
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean
@@ -69,7 +70,7 @@ def summarise(run: Path) -> Summary:
         measured_steps=len(measured),
         warmup_steps=len(steps) - len(measured),
         seconds_per_step=mean(line["seconds"] for line in measured) if measured else None,
-        words_per_second=_speed_of_all(everybody, launch) if measured else None,
+        words_per_second=_speed_of_all(everybody) if measured else None,
         phase_shares=_shares(measured),
         watching_share=sum(line.get("watching", 0.0) for line in measured) / seconds if measured else None,
         training_seconds=sum(line["seconds"] for line in steps),
@@ -87,17 +88,17 @@ def summarise(run: Path) -> Summary:
     )
 
 
-def _speed_of_all(everybody: list[Reading], launch: dict[str, Any]) -> float:
-    if launch["strategy"] != "resilient":
-        return sum(map(_speed, everybody))
-    measured = [line for line in everybody[0].steps if not line["warmup"]]  # workers come and go, steps are for all
-    return sum(line["global_target_words"] for line in measured) / sum(line["seconds"] for line in measured)
+def _speed_of_all(everybody: list[Reading]) -> float:
+    """Target words per second of all workers. Where they move together, every step line tells the words of all; where
+    each goes its own way, their speeds are added."""
+    if any(line.get("scope") == "worker" for line in everybody[0].steps):
+        return sum(_speed(journal, lambda line: line["words"]["target"]) for journal in everybody)
+    return _speed(everybody[0], lambda line: line["global_target_words"])
 
 
-def _speed(journal: Reading) -> float:
-    """Target words per second of one worker."""
+def _speed(journal: Reading, words: Callable[[dict[str, Any]], int]) -> float:
     measured = [line for line in journal.steps if not line["warmup"]]
-    return sum(line["words"]["target"] for line in measured) / max(1e-9, sum(line["seconds"] for line in measured))
+    return sum(map(words, measured)) / max(1e-9, sum(line["seconds"] for line in measured))
 
 
 def _state(journal: Reading) -> str:
