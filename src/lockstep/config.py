@@ -17,6 +17,7 @@ from lockstep.parallel.settings import StrategySettings
 from lockstep.settings import Fixed, Settings
 from lockstep.train.settings import OptimizerSettings, ScheduleSettings, TrainSettings
 from lockstep.translate.settings import SearchSettings
+from lockstep.watch.settings import WatchSettings
 
 
 class RunConfig(Settings):
@@ -38,6 +39,8 @@ class RunConfig(Settings):
     """How gradients cross processes."""
     search: SearchSettings = SearchSettings()
     """How translations are found, in evaluation and afterwards."""
+    watch: WatchSettings = WatchSettings()
+    """What is observed beside the training."""
 
     def to_yaml(self) -> str:
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
