@@ -83,6 +83,22 @@ def test_packed_attention_counts_pairs_of_words_and_no_padding() -> None:
     assert backward == forward * 5 // 2
 
 
+def test_a_product_that_cannot_be_counted_makes_the_count_unknown_and_disturbs_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object, **__: object) -> int:
+        raise TypeError("another shape")
+
+    counter = FlopCount()
+    monkeypatch.setitem(counter._formulas, "aten.bmm", fail)
+    with counter:
+        torch.ones(2, 2) @ torch.ones(2, 2)
+        product = torch.ones(3, 2, 2) @ torch.ones(3, 2, 2)
+        torch.ones(2, 2) @ torch.ones(2, 2)
+    assert product.sum() == 3 * 4 * 2
+    assert counter.total == 0
+
+
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_counting_changes_no_bit(dropout: float) -> None:
     module, batch = translation([5, 3, 7], [4, 6, 2], dropout)

@@ -1,5 +1,6 @@
 """`lockstep runs compare`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -76,7 +77,7 @@ def parts(found: "Comparison", axis: str) -> "list[Table | Text]":
     return shown
 
 
-def _table(title: str, heads: list[str], rows: list[tuple[str, ...]], right: bool = False) -> "Table":
+def _table(title: str, heads: list[str], rows: Sequence[tuple[str, ...]], right: bool = False) -> "Table":
     from rich import box
     from rich.markup import escape
     from rich.table import Table

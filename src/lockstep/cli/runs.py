@@ -1,7 +1,7 @@
 """`lockstep runs`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -9,15 +9,13 @@ from typer.core import TyperGroup
 from lockstep.cli.compare import compare
 
 if TYPE_CHECKING:
-    from typer import Context
-
     from lockstep.explain.summary import Summary
 
 
 class _ListFirst(TyperGroup):
     """`lockstep runs FOLDER` lists without being told to."""
 
-    def parse_args(self, ctx: "Context", args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
             args = ["list", *args]
         return super().parse_args(ctx, args)

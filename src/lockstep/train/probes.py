@@ -93,7 +93,7 @@ class Probes:
     def _measured(self) -> dict[str, Any]:
         mine = (self._count.total, self._words, self._peak)
         flops, words, peaks = zip(*(self.team.gather(mine) if self.together else [mine]), strict=True)
-        per_word = sum(flops) / sum(words) if sum(words) else None
+        per_word = sum(flops) / sum(words) if all(flops) and sum(words) else None
         found = {"conditions": self._conditions, "flops_per_word": per_word, "peak_flops": peaks}
         if self.team.primary and self.together:
             write_json(self.run.choices, self.choices | {"measured": [*self.choices.get("measured", []), found]})

@@ -97,7 +97,11 @@ def _holder(address: str) -> str | None:
     """The interface with this address."""
     import psutil
 
-    for name, held in psutil.net_if_addrs().items():
-        if any(item.address.partition("%")[0] == address for item in held):
+    try:
+        held = psutil.net_if_addrs()
+    except OSError:
+        return None
+    for name, addresses in held.items():
+        if any(item.address.partition("%")[0] == address for item in addresses):
             return name
     return None
