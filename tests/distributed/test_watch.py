@@ -76,7 +76,8 @@ def test_the_model_s_arithmetic_and_the_workers_peak_are_told(watched: Path) -> 
     target = sum(line["global_target_words"] for line in words)
     linear = 6 * (source * (layers + 2 * 32**2) + target * (layers + 2 * 32**2 + 32 * 330)) / target
     assert linear < first["flops_per_word"] < 1.1 * linear, "attention's share is small in short sentences"
-    assert first["peak_flops_all"] == pytest.approx(first["peak_flops"] + second["peak_flops"], rel=1e-5)
+    kept = json.loads((watched / "choices.json").read_text())["measured"][0]["peak_flops"]
+    assert [first["peak_flops"], second["peak_flops"]] == pytest.approx(kept, rel=1e-5)
 
 
 def test_the_link_between_workers_is_measured(watched: Path) -> None:
@@ -96,9 +97,10 @@ def test_the_probes_come_before_the_last_warmup_step(watched: Path) -> None:
 
 def test_the_summary_tells_the_rate_and_its_share_of_the_peak(watched: Path) -> None:
     (summary,) = json.loads(lockstep("runs", watched, "--json").stdout)
-    found, (model,) = summary["arithmetic"], events(watched, "model")
-    assert found["flops_per_second"] == pytest.approx(summary["words_per_second"] * model["flops_per_word"])
-    assert found["mfu"] == pytest.approx(found["flops_per_second"] / model["peak_flops_all"])
+    found, models = summary["arithmetic"], [events(watched, "model", rank)[0] for rank in (0, 1)]
+    assert found["flops_per_second"] == pytest.approx(summary["words_per_second"] * models[0]["flops_per_word"])
+    assert found["peak_flops"] == pytest.approx(sum(model["peak_flops"] for model in models))
+    assert found["mfu"] == pytest.approx(found["flops_per_second"] / found["peak_flops"], rel=0.2)
     assert found["parameters"] == 31_680
 
 
@@ -141,3 +143,16 @@ def test_one_worker_of_each_host_tells_of_it(tiny: Tiny, tmp_path: Path) -> None
         assert worker.wait(timeout=240) == 0, worker.communicate()[1]
     lines = [events(tmp_path, "system", rank)[0] for rank in range(3)]
     assert [(line["host"], "cores" in line) for line in lines] == [("one", True), ("two", True), ("two", False)]
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_servers_are_watched_too(tiny: Tiny, tmp_path: Path, mode: str) -> None:
+    server = ("strategy.name=server", f"strategy.mode={mode}", "strategy.servers=1", "train.steps=20")
+    lockstep("train", tiny.config, *server, "--workers", 2, "--run", tmp_path)
+    (summary,) = json.loads(lockstep("runs", tmp_path, "--json").stdout)
+    assert summary["arithmetic"]["flops_per_second"] > 0
+    models = [events(tmp_path, "model", rank) for rank in (0, 1)]
+    assert all(len(lines) == 1 and lines[0]["peak_flops"] > 0 for lines in models)
+    links = [len(events(tmp_path, "link", rank)) for rank in (0, 1)]
+    assert links == ([1, 1] if mode == "sync" else [0, 0]), "only who steps together can meet for a probe"
+    assert all(events(tmp_path, "system", rank) for rank in (0, 1))

@@ -17,6 +17,7 @@ def step(number: int, time: float, loss: float | None, **facts: Any) -> dict[str
     phases = {"input": 0.0, "forward": 0.25, "backward": 0.5, "merge": 0.25, "update": 0.0}
     line = {"kind": "step", "step": number, "time": time, "loss": loss, "seconds": 1.0, "phases": phases}
     line |= {"attempt": 1, "warmup": False, "applied": True, "global_target_words": 100, "watching": 0.001}
+    line["words"] = {"source": 90, "target": 100}
     return line | facts
 
 
@@ -109,6 +110,11 @@ def test_the_pause_between_launches_is_no_training_time_but_lost_steps_are(tmp_p
     side = both(tmp_path, lines=lines).sides[1]
     assert side.curves["training loss"] == Curve([1, 2], [100, 200], [10.0, 30.0], [4.0, 2.0])
     assert side.seconds == 30.0
+
+
+def test_words_of_steps_that_other_workers_took_are_counted(tmp_path: Path) -> None:
+    side = both(tmp_path, lines=[launch(0.0), step(1, 1.0, 3.0), step(4, 2.0, 2.0)]).sides[1]
+    assert side.curves["training loss"].words == [100, 400]
 
 
 def test_a_step_without_a_loss_leaves_no_point(tmp_path: Path) -> None:

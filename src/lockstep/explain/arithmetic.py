@@ -1,9 +1,9 @@
 """How much a run computed, and how much of what its workers can do at best that was."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lockstep.watch.journal import Line
+from lockstep.watch.journal import Line, Reading
 
 
 @dataclass(frozen=True)
@@ -33,23 +33,34 @@ def metric(value: float) -> str:
     return f"{value:.3g} {prefixes[0]}"
 
 
-def arithmetic(models: list[Line], measured: Iterable[tuple[int, float, float]]) -> Arithmetic:
-    """From `model` lines, and (attempt, target words, seconds) of measured steps: launches may differ in their workers."""
-    if not models:
+def arithmetic(workers: Sequence[Reading]) -> Arithmetic:
+    """From the journals of all workers: each has its own words, seconds and peak, and launches may differ in them."""
+    known = [(_models(worker), worker) for worker in workers]
+    told = [list(models.values())[-1] for models, _ in known if models]
+    if not told:
         return Arithmetic()
-    by_attempt = {line["attempt"]: line for line in models if line["flops_per_word"]}
-    flops = seconds = possible = 0.0
-    for attempt, words, duration in measured:
-        if (model := by_attempt.get(attempt)) is not None:
-            flops += words * model["flops_per_word"]
-            seconds += duration
-            possible += duration * (model["peak_flops_all"] or 0.0)
-    last = models[-1]
-    share = flops / possible if possible else None
+    rate = flops = possible = 0.0
+    for models, worker in known:
+        counted = seconds = 0.0
+        for line in worker.steps:
+            model = models.get(line["attempt"])
+            if model is None or line["warmup"]:
+                continue
+            counted += line["words"]["target"] * (model["flops_per_word"] or 0.0)
+            seconds += line["seconds"]
+            possible += line["seconds"] * (model["peak_flops"] or 0.0)
+        flops += counted
+        rate += counted / seconds if seconds else 0.0
+    peaks = [line["peak_flops"] or 0.0 for line in told]
+    share = flops / possible if possible and all(peaks) else None
     return Arithmetic(
-        last["parameters"],
-        last["flops_per_word"],
-        flops / seconds if seconds else None,
-        last["peak_flops_all"],
-        share if share is not None and share <= 1 else None,
+        told[0]["parameters"],
+        told[0]["flops_per_word"],
+        rate or None,
+        sum(peaks) if all(peaks) else None,
+        share if share is not None and 0 < share <= 1 else None,
     )
+
+
+def _models(worker: Reading) -> dict[int, Line]:
+    return {line["attempt"]: line for line in worker.of("model")}

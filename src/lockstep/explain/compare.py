@@ -133,10 +133,13 @@ def _side(name: str, path: Path) -> Side:
     summary = summarise(path)
     curves: dict[str, Curve] = {"training loss": Curve()}
     ends, words = list[int](), list[float]()
-    total = 0.0
+    total, reached = 0.0, 0
     for line in journal.steps:
-        total += line["global_target_words"]
-        ends.append(line["step"])
+        total += line["global_target_words"] * (
+            line["step"] - reached
+        )  # steps of other workers are as large as its own
+        reached = line["step"]
+        ends.append(reached)
         words.append(total)
         if line["loss"] is not None:
             curves["training loss"].add(line["step"], total, clock.seconds(line["time"]), line["loss"])

@@ -58,7 +58,6 @@ def summarise(run: Path) -> Summary:
     reached = max((reading.steps[-1]["step"] for reading in everybody if reading.steps), default=0)
     standing = [line for line in evaluations if line["step"] <= reached]
     best = choose(standing, key=lambda line: line["scores"][metric], default=None)
-    seconds = sum(line["seconds"] for line in measured)
     return Summary(
         run=str(run),
         state="running" if RunDirectory(run).busy() else _state(journal),
@@ -74,10 +73,7 @@ def summarise(run: Path) -> Summary:
         words_per_second=_speed_of_all(everybody, launch) if measured else None,
         phase_shares=_shares(measured),
         watching_share=_watching(measured, journal) if measured else None,
-        arithmetic=arithmetic(
-            journal.of("model"),
-            ((line["attempt"], line["global_target_words"], line["seconds"]) for line in measured),
-        ),
+        arithmetic=arithmetic(everybody),
         training_seconds=sum(line["seconds"] for line in steps),
         evaluation_seconds=sum(line["seconds"] for line in evaluations),
         checkpoint_seconds=sum(line["seconds"] for line in journal.of("checkpoint")),

@@ -78,15 +78,12 @@ class Probes:
 
     def _tell_model(self, parameters: int) -> None:
         found = self._known or self._measured()
-        peaks = found["peak_flops"]
-        whole = len(peaks) == self.team.size and all(peaks)
         self.journal.write(
             "model",
             attempt=self.choices["launches"],
             parameters=parameters,
             flops_per_word=found["flops_per_word"],
-            peak_flops=peaks[self.team.rank if self.together else 0] or None,
-            peak_flops_all=sum(peaks) if whole else None,
+            peak_flops=found["peak_flops"][self.team.rank if self.together else 0] or None,
             seconds=self._seconds,
         )
 
