@@ -145,13 +145,30 @@ def test_one_worker_of_each_host_tells_of_it(tiny: Tiny, tmp_path: Path) -> None
     assert [(line["host"], "cores" in line) for line in lines] == [("one", True), ("two", True), ("two", False)]
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_servers_are_watched_too(tiny: Tiny, tmp_path: Path, mode: str) -> None:
-    settings = ("strategy.name=server", f"strategy.mode={mode}", "train.steps=20")
-    lockstep("train", tiny.config, *settings, "--workers", 2, "--servers", 1, "--run", tmp_path)
+@pytest.mark.parametrize(
+    ("settings", "meets"),
+    [
+        (("strategy.name=server", "strategy.mode=sync", "--servers", 1), True),
+        (("strategy.name=server", "strategy.mode=async", "--servers", 1), False),
+        (("strategy.name=sharded",), True),
+        (("strategy.name=local",), True),
+        (("strategy.name=resilient",), False),
+    ],
+    ids=["sync", "async", "sharded", "local", "resilient"],
+)
+def test_every_strategy_is_watched(tiny: Tiny, tmp_path: Path, settings: tuple[object, ...], meets: bool) -> None:
+    if "strategy.name=resilient" in settings:
+        pytest.importorskip("torchft")
+    lockstep("train", tiny.config, "train.steps=20", *settings, "--workers", 2, "--run", tmp_path)
     (summary,) = json.loads(lockstep("runs", tmp_path, "--json").stdout)
     assert summary["arithmetic"]["flops_per_second"] > 0
-    assert [line for rank in (0, 1) for line in events(tmp_path, "model", rank) if line["peak_flops"] > 0]
+    models = [line for rank in (0, 1) for line in events(tmp_path, "model", rank)]
+    assert models
+    for line in models:
+        assert line["parameters"] == 31_680
+        assert line["flops_per_word"] == pytest.approx(200_000, rel=0.2)
+        assert line["peak_flops"] > 0
     links = [len(events(tmp_path, "link", rank)) for rank in (0, 1)]
-    assert links == ([1, 1] if mode == "sync" else [0, 0]), "only who steps together can meet for a probe"
-    assert all(events(tmp_path, "system", rank) for rank in (0, 1))
+    assert links == ([1, 1] if meets else [0, 0]), "only who always steps together can meet for a probe"
+    sampled = [events(tmp_path, "system", rank) for rank in (0, 1)]
+    assert [any("cores" in line for line in lines) for lines in sampled] == [True, False]

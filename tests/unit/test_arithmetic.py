@@ -18,21 +18,21 @@ def worker(*steps: tuple[int, int, float], models: dict[int, tuple[float | None,
 
 
 def test_rate_and_share_follow_from_words_seconds_and_peak() -> None:
-    found = arithmetic([worker((1, 10, 4.0), (1, 20, 6.0), models={1: (100.0, 500.0)})])
+    found = arithmetic([worker((1, 10, 4.0), (1, 20, 6.0), models={1: (100.0, 500.0)})], 3.0)
     assert found == Arithmetic(7, 100.0, 3000 / 10, 500.0, 300 / 500)
 
 
 def test_workers_add_up_each_with_its_own_time_and_peak() -> None:
     fast = worker((1, 40, 4.0), models={1: (100.0, 2000.0)})
     slow = worker((1, 10, 4.0), models={1: (100.0, 500.0)})
-    found = arithmetic([fast, slow])
-    assert found.flops_per_second == 1000 + 250
+    found = arithmetic([fast, slow], 12.5)
+    assert found.flops_per_second == 1250
     assert found.peak_flops == 2500
     assert found.mfu == 0.5
 
 
 def test_launches_with_other_workers_are_measured_against_their_own_peak() -> None:
-    found = arithmetic([worker((1, 10, 4.0), (2, 10, 1.0), models={1: (100.0, 500.0), 2: (100.0, 1000.0)})])
+    found = arithmetic([worker((1, 10, 4.0), (2, 10, 1.0), models={1: (100.0, 500.0), 2: (100.0, 1000.0)})], 4.0)
     assert found.mfu == pytest.approx(2000 / (4.0 * 500 + 1.0 * 1000))
     assert found.peak_flops == 1000
 
@@ -40,18 +40,18 @@ def test_launches_with_other_workers_are_measured_against_their_own_peak() -> No
 def test_warmup_and_launches_that_were_not_measured_are_left_out() -> None:
     reading = worker((1, 99, 1.0), (2, 10, 4.0), (2, 99, 1.0), models={2: (100.0, 500.0)})
     reading.steps[2]["warmup"] = True
-    assert arithmetic([reading]).flops_per_second == 250
+    assert arithmetic([reading], 2.5).mfu == 1000 / (4.0 * 500)
 
 
 def test_what_was_not_measured_is_not_known() -> None:
-    assert arithmetic([worker((1, 10, 4.0), models={})]) == Arithmetic()
-    assert arithmetic([worker((1, 10, 4.0), models={1: (100.0, None)})]).mfu is None
-    assert arithmetic([worker(models={1: (100.0, 500.0)})]).flops_per_second is None
-    assert arithmetic([worker((1, 10, 4.0), models={1: (None, 500.0)})]).flops_per_second is None
+    assert arithmetic([worker((1, 10, 4.0), models={})], 2.5) == Arithmetic()
+    assert arithmetic([worker((1, 10, 4.0), models={1: (100.0, None)})], 2.5).mfu is None
+    assert arithmetic([worker(models={1: (100.0, 500.0)})], None).flops_per_second is None
+    assert arithmetic([worker((1, 10, 4.0), models={1: (None, 500.0)})], 2.5).flops_per_second is None
 
 
 def test_more_than_the_peak_means_that_the_peak_is_wrong() -> None:
-    found = arithmetic([worker((1, 10, 4.0), models={1: (100.0, 50.0)})])
+    found = arithmetic([worker((1, 10, 4.0), models={1: (100.0, 50.0)})], 2.5)
     assert found.mfu is None
     assert "peak is not known" in found.text()
 

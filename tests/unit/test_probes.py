@@ -43,6 +43,20 @@ def test_arithmetic_is_that_of_the_counted_steps(tmp_path: Path) -> None:
     assert line["peak_flops"] > 0
 
 
+def test_a_step_that_is_taken_again_counts_once(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal", 0)
+    probes = Probes(RunDirectory(tmp_path), alone(), journal, CHOICES, ["CPU"], together=True)
+    for index in range(5):
+        for _ in range(1 + (index == 2)):
+            counting = probes.counting()
+            for _ in range(2):  # micro-batches
+                with counting:
+                    torch.ones(10, 4) @ torch.ones(4, 3)
+        probes.after_step(words=20, parameters=12)
+    journal.close()
+    assert read(tmp_path / "journal").events[0]["flops_per_word"] == 2 * 4 * 3
+
+
 def test_a_launch_that_ends_within_its_warmup_tells_nothing(tmp_path: Path) -> None:
     assert probe(tmp_path, alone(), steps=COUNTED[-1]) == []
     assert not (tmp_path / "choices.json").exists()

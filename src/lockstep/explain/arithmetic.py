@@ -33,30 +33,26 @@ def metric(value: float) -> str:
     return f"{value:.3g} {prefixes[0]}"
 
 
-def arithmetic(workers: Sequence[Reading]) -> Arithmetic:
-    """From the journals of all workers: each has its own words, seconds and peak, and launches may differ in them."""
+def arithmetic(workers: Sequence[Reading], words_per_second: float | None) -> Arithmetic:
+    """From the journals of all workers, and what they did together. Each worker has its own words, seconds and peak, and
+    launches may differ in them."""
     known = [(_models(worker), worker) for worker in workers]
     told = [list(models.values())[-1] for models, _ in known if models]
     if not told:
         return Arithmetic()
-    rate = flops = possible = 0.0
+    flops = possible = 0.0
     for models, worker in known:
-        counted = seconds = 0.0
         for line in worker.steps:
             model = models.get(line["attempt"])
-            if model is None or line["warmup"]:
-                continue
-            counted += line["words"]["target"] * (model["flops_per_word"] or 0.0)
-            seconds += line["seconds"]
-            possible += line["seconds"] * (model["peak_flops"] or 0.0)
-        flops += counted
-        rate += counted / seconds if seconds else 0.0
-    peaks = [line["peak_flops"] or 0.0 for line in told]
+            if model is not None and not line["warmup"]:
+                flops += line["words"]["target"] * (model["flops_per_word"] or 0.0)
+                possible += line["seconds"] * (model["peak_flops"] or 0.0)
+    per_word, peaks = told[0]["flops_per_word"], [line["peak_flops"] or 0.0 for line in told]
     share = flops / possible if possible and all(peaks) else None
     return Arithmetic(
         told[0]["parameters"],
-        told[0]["flops_per_word"],
-        rate or None,
+        per_word,
+        words_per_second * per_word if words_per_second and per_word else None,
         sum(peaks) if all(peaks) else None,
         share if share is not None and 0 < share <= 1 else None,
     )

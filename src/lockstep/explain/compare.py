@@ -10,7 +10,7 @@ import yaml
 from lockstep.explain.summary import Summary, summarise
 from lockstep.files import read_json
 from lockstep.settings import flat
-from lockstep.watch.journal import Line, lines, read, worker_file
+from lockstep.watch.journal import Line, lines, read_together
 
 AXES = {"step": "step", "words": "target words", "seconds": "seconds of training, pauses between launches left out"}
 MOST_POINTS = 300
@@ -128,7 +128,7 @@ def compare(runs: dict[str, Path]) -> Comparison:
 
 
 def _side(name: str, path: Path) -> Side:
-    journal = read(path / "journal")
+    journal = read_together(path / "journal")
     clock = _Clock(path)
     summary = summarise(path)
     curves: dict[str, Curve] = {"training loss": Curve()}
@@ -166,20 +166,26 @@ def _side(name: str, path: Path) -> Side:
 
 
 class _Clock:
-    """Time stamps of a journal as seconds of training: between two launches it stands still."""
+    """Time stamps as seconds of training: between two launches the clock stands still. A launch lasts from its first
+    worker's first line to the last line of any."""
 
     def __init__(self, path: Path) -> None:
+        spans: dict[int, tuple[float, float]] = {}
+        for file in sorted((path / "journal").glob("worker-*.jsonl")):
+            attempt = 0
+            for line in lines(file):
+                if line is None:
+                    continue
+                attempt = line.get("attempt", attempt) if line["kind"] == "run" else attempt
+                begin, end = spans.get(attempt, (line["time"], line["time"]))
+                spans[attempt] = min(begin, line["time"]), max(end, line["time"])
         self._begins: list[float] = []
         self._before: list[float] = []  # seconds until each launch
         self.total = 0.0
-        file = worker_file(path / "journal", 0)
-        for line in lines(file) if file.exists() else ():
-            if line is None:
-                continue
-            if line["kind"] == "run" or not self._begins:
-                self._before.append(self.total)
-                self._begins.append(line["time"])
-            self.total = self._before[-1] + line["time"] - self._begins[-1]
+        for begin, end in sorted(spans.values()):
+            self._begins.append(begin)
+            self._before.append(self.total)
+            self.total += end - begin
 
     def seconds(self, time: float) -> float:
         launch = max(0, bisect_right(self._begins, time) - 1)

@@ -58,6 +58,7 @@ def summarise(run: Path) -> Summary:
     reached = max((reading.steps[-1]["step"] for reading in everybody if reading.steps), default=0)
     standing = [line for line in evaluations if line["step"] <= reached]
     best = choose(standing, key=lambda line: line["scores"][metric], default=None)
+    speed = _speed_of_all(everybody, launch) if measured else None
     return Summary(
         run=str(run),
         state="running" if RunDirectory(run).busy() else _state(journal),
@@ -70,10 +71,10 @@ def summarise(run: Path) -> Summary:
         measured_steps=len(measured),
         warmup_steps=len(steps) - len(measured),
         seconds_per_step=mean(line["seconds"] for line in measured) if measured else None,
-        words_per_second=_speed_of_all(everybody, launch) if measured else None,
+        words_per_second=speed,
         phase_shares=_shares(measured),
         watching_share=_watching(measured, journal) if measured else None,
-        arithmetic=arithmetic(everybody),
+        arithmetic=arithmetic(everybody, speed),
         training_seconds=sum(line["seconds"] for line in steps),
         evaluation_seconds=sum(line["seconds"] for line in evaluations),
         checkpoint_seconds=sum(line["seconds"] for line in journal.of("checkpoint")),

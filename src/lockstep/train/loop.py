@@ -205,11 +205,11 @@ class Loop:
         clock.mark("merge")
 
         torch.manual_seed(_seed(self.config.train.seed, step, claim.part))
-        loss_sums = []
+        loss_sums, counting = [], self.probes.counting()
         for number, micro in enumerate(micro_batches):
             if number:
                 faults.at("micro")
-            with self.strategy.micro(last=number + 1 == len(micro_batches)), self.probes.counting():
+            with self.strategy.micro(last=number + 1 == len(micro_batches)), counting:
                 faults.at("forward")
                 begin = time.perf_counter()
                 with forward():

@@ -35,10 +35,11 @@ class Probes:
     journal: Journal
     choices: dict[str, Any]
     devices: list[str]  # names of all workers' devices
-    together: bool  # does every worker come to every step boundary? Only then can they exchange anything there
+    together: bool  # do all workers come to every step boundary? Only then can they exchange anything there
     enabled: bool = True
     _done: int = 0  # steps of this launch
-    _count: FlopCount = field(default_factory=FlopCount)
+    _count: FlopCount | None = None  # of the step that is being computed
+    _flops: list[int] = field(default_factory=list)  # of each counted step
     _words: int = 0
     _peak: float = 0.0
     _seconds: float = 0.0
@@ -51,16 +52,18 @@ class Probes:
         self._known: dict[str, Any] | None = before[0] if before else None
 
     def counting(self) -> AbstractContextManager[Any]:
-        """Around forward and backward."""
-        return self._count if self.enabled and self._known is None and self._done in COUNTED else nullcontext()
+        """A new one for every step, around forward and backward of its micro-batches."""
+        self._count = FlopCount() if self.enabled and self._known is None and self._done in COUNTED else None
+        return self._count or nullcontext()
 
     def after_step(self, words: int, parameters: int) -> None:
         """With this worker's target words in the step, and the size of the model."""
         index, self._done = self._done, self._done + 1
         if not self.enabled or index not in COUNTED:
             return
-        if self._known is None:
+        if self._count is not None:
             begin = time.perf_counter()
+            self._flops.append(self._count.total)
             self._words += words
             self._peak = max(self._peak, self._best_product())
             self._seconds += time.perf_counter() - begin
@@ -88,7 +91,7 @@ class Probes:
         )
 
     def _measured(self) -> dict[str, Any]:
-        mine = (self._count.total, self._words, self._peak)
+        mine = (sum(self._flops) if all(self._flops) else 0, self._words, self._peak)
         flops, words, peaks = zip(*(self.team.gather(mine) if self.together else [mine]), strict=True)
         per_word = sum(flops) / sum(words) if all(flops) and sum(words) else None
         found = {"conditions": self._conditions, "flops_per_word": per_word, "peak_flops": peaks}

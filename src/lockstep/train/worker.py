@@ -244,9 +244,9 @@ def _train(
         changed=changed,
     )
     try:
-        devices, names = [facts["device_name"] for facts in hosts], [facts["host"] for facts in hosts]
-        probes = Probes(run, team, journal, choices, devices, strategy.together, config.watch.probe)
-        first_of_host = names.index(names[team.rank]) == team.rank
+        devices, meet = [facts["device_name"] for facts in hosts], strategy.together and not team.apart
+        probes = Probes(run, team, journal, choices, devices, meet, config.watch.probe)
+        first_of_host = _first_of_host(team, [facts["host"] for facts in hosts])
         precision, attempt = choices["precision"], choices["launches"]
         loop = Loop(
             config, run, task, strategy, team, journal, precision, attempt, probes, mirror, tells_of_host=first_of_host
@@ -381,6 +381,13 @@ def _has_checkpoint(run: RunDirectory) -> bool:
 
 def _config_of(run: RunDirectory) -> RunConfig:
     return build(read_yaml(run.config), str(run.config))
+
+
+def _first_of_host(team: "Team", hosts: list[str]) -> bool:
+    """Does this worker watch its host for the others there? Workers that come and go only know their own number on it."""
+    if team.apart:
+        return os.environ.get("LOCAL_RANK", "0") == "0"
+    return hosts.index(hosts[team.rank]) == team.rank
 
 
 def _host_facts(device: "torch.device") -> dict[str, Any]:
