@@ -144,7 +144,7 @@ def test_phases_stand_side_by_side_in_time_and_share(tmp_path: Path) -> None:
 
 
 def test_a_run_that_has_not_begun_can_be_compared(tmp_path: Path) -> None:
-    found = both(tmp_path, lines=[{"kind": "run", "time": 0.0}])
+    found = both(tmp_path, lines=[launch(0.0)])
     assert figures(found)
     assert page(found)
 
