@@ -72,16 +72,10 @@ def measure(row: Row, config: Path, run: Path, steps: int) -> tuple[float, dict[
 
 
 PEAK = """
-import sys, time, torch
-threads, dtype = int(sys.argv[1]), getattr(torch, sys.argv[2])
-torch.set_num_threads(threads)
-a, b = torch.randn(2048, 2048).to(dtype), torch.randn(2048, 2048).to(dtype)
-best = float("inf")
-for _ in range(12):
-    begin = time.perf_counter()
-    a @ b
-    best = min(best, time.perf_counter() - begin)
-print(2 * 2048**3 / best)
+import sys, torch
+from lockstep.watch.peak import product_peak
+torch.set_num_threads(int(sys.argv[1]))
+print(product_peak(torch.device("cpu"), getattr(torch, sys.argv[2]), seconds=2.0))
 """
 
 
@@ -96,23 +90,23 @@ FACTS = """
 import json, sys
 from pathlib import Path
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 from lockstep.config import load
 from lockstep.tasks.registry import make_task
+from lockstep.watch.flops import FlopCount
 task = make_task(load(Path(sys.argv[1]), []))
 module, batches = task.module(), task.batches(0, 0)
-flops = words = places = computed = 0
+words = places = computed = 0
+counter = FlopCount()
 for _ in range(3):
     (batch,) = task.micro_batches(task.order.share(next(batches), 0, 1))
-    with FlopCounterMode(display=False) as counter:
+    with counter:
         module(batch).backward()
-    flops += counter.get_total_flops()
     words += batch.target_words
     for layout in (batch.source_layout, batch.target_layout):
         places += int(layout.lengths.sum())
         computed += layout.rows * layout.longest
-parameters = sum(p.numel() for p in module.parameters())
-print(json.dumps({"flops_per_word": flops / words, "attention_padding": 1 - places / computed, "parameters": parameters}))
+parameters, padding = sum(p.numel() for p in module.parameters()), 1 - places / computed
+print(json.dumps({"flops_per_word": counter.total / words, "attention_padding": padding, "parameters": parameters}))
 """
 
 

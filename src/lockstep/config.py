@@ -14,9 +14,10 @@ from lockstep.data.settings import BatchSettings, DataSettings
 from lockstep.errors import LockstepError
 from lockstep.models.settings import TransformerSettings
 from lockstep.parallel.settings import StrategySettings
-from lockstep.settings import Fixed, Settings
+from lockstep.settings import Fixed, Settings, flat
 from lockstep.train.settings import OptimizerSettings, ScheduleSettings, TrainSettings
 from lockstep.translate.settings import SearchSettings
+from lockstep.watch.settings import WatchSettings
 
 
 class RunConfig(Settings):
@@ -38,6 +39,8 @@ class RunConfig(Settings):
     """How gradients cross processes."""
     search: SearchSettings = SearchSettings()
     """How translations are found, in evaluation and afterwards."""
+    watch: WatchSettings = WatchSettings()
+    """What is observed beside the training."""
 
     def to_yaml(self) -> str:
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
@@ -141,14 +144,6 @@ def fields(model: type[BaseModel] = RunConfig, prefix: str = "") -> Iterator[tup
         for part in (info.annotation, *get_args(info.annotation)):
             if isinstance(part, type) and issubclass(part, BaseModel):
                 yield from fields(part, f"{prefix}{name}.")
-
-
-def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A tree of settings as dotted names."""
-    values: dict[str, Any] = {}
-    for name, value in tree.items():
-        values |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-    return values
 
 
 def differences(old: RunConfig, new: RunConfig) -> tuple[dict[str, tuple[Any, Any]], dict[str, tuple[Any, Any]]]:

@@ -32,3 +32,11 @@ def _path_or_address(value: Any) -> Path | str:
 
 Place = Annotated[Path | str, PlainValidator(_path_or_address, json_schema_input_type=str)]
 """A path, or an address such as s3://bucket/folder, which stays text: a path would lose one of its slashes."""
+
+
+def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A tree of settings as dotted names."""
+    values: dict[str, Any] = {}
+    for name, value in tree.items():
+        values |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return values

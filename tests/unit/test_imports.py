@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
 CONFIG_READERS = {"train", "cli", "lab"}
 """config.py imports the settings of every package, so whoever imports it knows them all."""
 TOP_LEVEL: dict[str, set[str]] = {
-    "config.py": {"data", "models", "parallel", "train", "translate"},
+    "config.py": {"data", "models", "parallel", "train", "translate", "watch"},
     "__main__.py": {"cli"},
 }
 """Packages that modules beside the packages may import; none unless named here."""

@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -177,3 +178,25 @@ def test_what_was_written_survives_a_kill(tmp_path: Path) -> None:
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], env=os.environ, check=False)
     assert [line["step"] for line in read(tmp_path).steps] == [1]
+
+
+def test_lines_of_several_threads_are_whole_and_in_the_order_of_their_times(tmp_path: Path) -> None:
+    journal, together = Journal(tmp_path, 0), threading.Barrier(4)
+
+    def fill(writer: int) -> None:
+        together.wait()
+        for number in range(30):
+            journal.write("system", writer=writer, number=number, cores=[0.123456789] * 1000)
+
+    threads = [threading.Thread(target=fill, args=(writer,)) for writer in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    journal.close()
+    reading = read(tmp_path)
+    assert reading.damaged == 0
+    times = [line["time"] for line in reading.events]
+    assert times == sorted(times)
+    for writer in range(4):
+        assert [line["number"] for line in reading.events if line["writer"] == writer] == list(range(30))

@@ -84,7 +84,10 @@ def summary_table(summary: "Summary") -> "Table":
         table.add_row("speed", f"{summary.words_per_second:,.0f} target words/s, all workers")
         shares = ", ".join(f"{name} {share:.0%}" for name, share in summary.phase_shares.items())
         table.add_row("a step is", shares)
-        table.add_row("watching", f"{summary.watching_share:.2%} of the step time for clock, journal and progress")
+        if summary.arithmetic.flops_per_second is not None:
+            table.add_row("arithmetic", summary.arithmetic.text())
+        watched = "clock, journal, progress and sampling"
+        table.add_row("watching", f"{summary.watching_share:.2%} of the step time for {watched}")
     times = {
         "training": summary.training_seconds,
         "evaluation": summary.evaluation_seconds,

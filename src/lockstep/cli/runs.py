@@ -1,15 +1,32 @@
 """`lockstep runs`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+
+from lockstep.cli.compare import compare
 
 if TYPE_CHECKING:
     from lockstep.explain.summary import Summary
 
 
-def runs(
+class _ListFirst(TyperGroup):
+    """`lockstep runs FOLDER` lists without being told to."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(help="List runs (`lockstep runs FOLDER`), or compare some.", cls=_ListFirst)
+app.command()(compare)
+
+
+@app.command("list")
+def list_runs(
     folder: Annotated[str, typer.Argument(help="The folder or address that holds runs.")] = "runs",
     as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
 ) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from lockstep.explain.arithmetic import Arithmetic, arithmetic
 from lockstep.rundir import RunDirectory
 from lockstep.watch.journal import Reading, read, read_together
 
@@ -27,7 +28,8 @@ class Summary:
     seconds_per_step: float | None
     words_per_second: float | None  # target words, all workers
     phase_shares: dict[str, float]
-    watching_share: float | None  # time for clock, journal, TensorBoard and progress, as a share of the steps
+    watching_share: float | None  # time for clock, journal, TensorBoard, progress and sampler, as a share of the steps
+    arithmetic: Arithmetic
     training_seconds: float
     evaluation_seconds: float
     checkpoint_seconds: float
@@ -57,7 +59,7 @@ def summarise(run: Path) -> Summary:
     reached = max((reading.steps[-1]["step"] for reading in everybody if reading.steps), default=0)
     standing = [line for line in evaluations if line["step"] <= reached]
     best = choose(standing, key=lambda line: line["scores"][metric], default=None)
-    seconds = sum(line["seconds"] for line in measured)
+    speed = _speed_of_all(everybody) if measured else None
     return Summary(
         run=str(run),
         state="running" if RunDirectory(run).busy() else _state(journal),
@@ -70,9 +72,10 @@ def summarise(run: Path) -> Summary:
         measured_steps=len(measured),
         warmup_steps=len(steps) - len(measured),
         seconds_per_step=mean(line["seconds"] for line in measured) if measured else None,
-        words_per_second=_speed_of_all(everybody) if measured else None,
+        words_per_second=speed,
         phase_shares=_shares(measured),
-        watching_share=sum(line.get("watching", 0.0) for line in measured) / seconds if measured else None,
+        watching_share=_watching(measured, journal) if measured else None,
+        arithmetic=arithmetic(everybody, speed),
         training_seconds=sum(line["seconds"] for line in steps),
         evaluation_seconds=sum(line["seconds"] for line in evaluations),
         checkpoint_seconds=sum(line["seconds"] for line in journal.of("checkpoint")),
@@ -107,6 +110,13 @@ def _state(journal: Reading) -> str:
     if not marks or marks[-1]["kind"] == "run":
         return "cut off"
     return "stopped" if marks[-1]["reason"] == "signal" else "finished"
+
+
+def _watching(measured: list[dict[str, Any]], journal: Reading) -> float:
+    """The loop's own watching is between the steps, the sampler beside them."""
+    samples = journal.of("system")
+    beside = sum(line["own"] for line in samples) / sum(line["seconds"] for line in samples) if samples else 0.0
+    return sum(line.get("watching", 0.0) for line in measured) / sum(line["seconds"] for line in measured) + beside
 
 
 def _shares(steps: list[dict[str, Any]]) -> dict[str, float]:

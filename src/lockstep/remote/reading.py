@@ -19,10 +19,10 @@ def run_names(store: Store) -> list[str]:
     return sorted(folder.rstrip("/") for folder in journals if f"{folder}config.yaml" in objects)
 
 
-def copy_of_run(url: str) -> Path:
+def copy_of_run(url: str, with_scalars: bool = False) -> Path:
     """A folder with the run's small files and journal as they are now, without checkpoints."""
     store, folder = Store(url), cache_folder("read", url)
-    for name in store.list("journal"):
+    for name in (*store.list("journal"), *(store.list("tensorboard") if with_scalars else ())):
         store.fetch(name, folder / name)
     for name in SMALL:
         data = store.read(name)

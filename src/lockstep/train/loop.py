@@ -2,6 +2,7 @@
 
 import hashlib
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -27,11 +28,13 @@ from lockstep.tasks.task import GlobalBatch, MicroBatch, Task
 from lockstep.team import Team
 from lockstep.train import checkpoint, precision
 from lockstep.train.ahead import Ahead
+from lockstep.train.probes import Probes
 from lockstep.train.schedule import learning_rate
 from lockstep.watch.board import Board
 from lockstep.watch.clock import PhaseClock
 from lockstep.watch.console import Show
 from lockstep.watch.journal import Journal
+from lockstep.watch.sampler import OF_HOST, OF_WORKER, Sampler, scalars
 
 WARMUP_STEPS = 5
 """The first steps of a launch fill caches and pools: they are journalled as warm-up and left out of averages."""
@@ -71,7 +74,9 @@ class Loop:
     journal: Journal
     precision: str
     attempt: int
+    probes: Probes
     mirror: Mirror | None = None  # of the primary, when the run lies on an object store
+    tells_of_host: bool = True  # does this worker sample its host, for all workers there?
     progress: Progress = field(default_factory=Progress)
     board: Board | None = None
     show: Show | None = None
@@ -98,6 +103,8 @@ class Loop:
         ahead = self._ahead()
         held: Prepared | None = None  # the input of a step that has to be taken again
         self.warm = self.progress.step + WARMUP_STEPS
+        sources = OF_WORKER | (OF_HOST if self.tells_of_host else {})
+        sampler = Sampler(self.journal, self.config.watch.sample_seconds, socket.gethostname(), sources, self._sampled)
         try:
             if self._missed_evaluation():
                 with self.strategy.quiesce() as calm:
@@ -158,6 +165,7 @@ class Loop:
             self.strategy.finish()
         finally:
             ahead.close()
+            sampler.close()
             if members is not None:
                 members.close()
             if self.show is not None:
@@ -197,11 +205,11 @@ class Loop:
         clock.mark("merge")
 
         torch.manual_seed(_seed(self.config.train.seed, step, claim.part))
-        loss_sums = []
+        loss_sums, counting = [], self.probes.counting()
         for number, micro in enumerate(micro_batches):
             if number:
                 faults.at("micro")
-            with self.strategy.micro(last=number + 1 == len(micro_batches)):
+            with self.strategy.micro(last=number + 1 == len(micro_batches)), counting:
                 faults.at("forward")
                 begin = time.perf_counter()
                 with forward():
@@ -262,6 +270,7 @@ class Loop:
         self._tell_news()
         clock.own += time.perf_counter() - begin
         self._count_skipped(step, outcome.applied)
+        self.probes.after_step(words["target"], self.parameters)
         return agreed.stop
 
     def _reach(self, claim: Claim[GlobalBatch] | Rest[GlobalBatch]) -> None:
@@ -469,10 +478,15 @@ class Loop:
         own = line["scope"] == "worker"
         rate = (line["words"]["target"] * self.team.size if own else line["global_target_words"]) / line["seconds"]
         loss = line["loss"]
-        scalars = {"learning_rate": line["lr"], "words_per_second": rate, "grad_norm": line["grad_norm"]}
-        scalars |= {f"phase/{name}": seconds / line["seconds"] for name, seconds in line["phases"].items()}
-        self.board.scalars(line["step"], {"train_loss": loss} | scalars)
+        values = {"learning_rate": line["lr"], "words_per_second": rate, "grad_norm": line["grad_norm"]}
+        values |= {f"phase/{name}": seconds / line["seconds"] for name, seconds in line["phases"].items()}
+        self.board.scalars(line["step"], {"train_loss": loss} | values)
         self.show.step(line["step"], loss if loss == loss else None, rate, line["seconds"])
+
+    def _sampled(self, line: dict[str, Any]) -> None:
+        """Called by the sampler's thread. TensorBoard opens with the first step, which it must not delay."""
+        if self.board is not None and self.board.opened:
+            self.board.scalars(self.progress.step, scalars(line))
 
     def _tell_news(self) -> None:
         """Journals and shows what uploads have done meanwhile."""

@@ -207,6 +207,7 @@ def _train(
     from lockstep.tasks.registry import make_task
     from lockstep.train.loop import Loop
     from lockstep.train.precision import emulated, products
+    from lockstep.train.probes import Probes
     from lockstep.watch.journal import Journal
 
     party = team.party()
@@ -243,7 +244,13 @@ def _train(
         changed=changed,
     )
     try:
-        loop = Loop(config, run, task, strategy, team, journal, choices["precision"], choices["launches"], mirror)
+        devices, meet = [facts["device_name"] for facts in hosts], strategy.together and not team.apart
+        probes = Probes(run, team, journal, choices, devices, meet, config.watch.probe)
+        first_of_host = _first_of_host(team, [facts["host"] for facts in hosts])
+        precision, attempt = choices["precision"], choices["launches"]
+        loop = Loop(
+            config, run, task, strategy, team, journal, precision, attempt, probes, mirror, tells_of_host=first_of_host
+        )
         gc.enable()
         with products(choices["precision"], team.device):
             return loop.train()
@@ -376,11 +383,29 @@ def _config_of(run: RunDirectory) -> RunConfig:
     return build(read_yaml(run.config), str(run.config))
 
 
+def _first_of_host(team: "Team", hosts: list[str]) -> bool:
+    """Does this worker watch its host for the others there? Workers that come and go only know their own number on it."""
+    if team.apart:
+        return os.environ.get("LOCAL_RANK", "0") == "0"
+    return hosts.index(hosts[team.rank]) == team.rank
+
+
 def _host_facts(device: "torch.device") -> dict[str, Any]:
     import torch
 
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
-    return {"host": socket.gethostname(), "device": str(device), "device_name": name, "cores": os.cpu_count()}
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    facts = {"host": socket.gethostname(), "device": str(device), "device_name": name, "cores": os.cpu_count()}
+    return facts | {"memory": memory}
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def _environment(hosts: list[dict[str, Any]], choices: dict[str, Any]) -> dict[str, Any]:

@@ -1,15 +1,18 @@
 """TensorBoard scalars, written with TensorBoard's own event writer (torch's wrapper costs two seconds of start-up)."""
 
+import threading
 import time
 from pathlib import Path
 
 
 class Board:
-    """One event file per launch. `start` hides what a launch that was cut off had written beyond this step."""
+    """One event file per launch. `start` hides what a launch that was cut off had written beyond this step. The loop and
+    the sampler write from different threads."""
 
     def __init__(self, folder: Path, start: int) -> None:
         self._folder, self._start = folder, start
-        self._opened = False
+        self.opened = False  # with the first scalars
+        self._lock = threading.Lock()
 
     def _open(self) -> None:
         """With the first scalars, so that the import does not delay the first step."""
@@ -21,14 +24,15 @@ class Board:
         self._writer = EventFileWriter(str(self._folder), flush_secs=5)
         session = SessionLog(status=SessionLog.START)
         self._writer.add_event(Event(wall_time=time.time(), step=self._start + 1, session_log=session))
-        self._opened = True
+        self.opened = True
 
     def scalars(self, step: int, values: dict[str, float]) -> None:
-        if not self._opened:
-            self._open()
+        with self._lock:
+            if not self.opened:
+                self._open()
         summary = self._summary(value=[self._summary.Value(tag=tag, simple_value=v) for tag, v in values.items()])
         self._writer.add_event(self._event(wall_time=time.time(), step=step, summary=summary))
 
     def close(self) -> None:
-        if self._opened:
+        if self.opened:
             self._writer.close()

@@ -6,6 +6,7 @@ one and readers skip what they cannot parse, and count it.
 
 import json
 import math
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,23 +21,26 @@ def worker_file(folder: Path, rank: int) -> Path:
 
 
 class Journal:
-    """The writing end, one per worker."""
+    """The writing end, one per worker. The loop and the sampler write from different threads: a line stays a line."""
 
     def __init__(self, folder: Path, rank: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         path = worker_file(folder, rank)
         torn = path.exists() and path.stat().st_size > 0 and not _ends_in_newline(path)
         self._file: TextIO = path.open("a", encoding="utf-8")
+        self._lock = threading.Lock()
         if torn:
             self._file.write("\n")
 
     def write(self, kind: str, **facts: Any) -> None:
-        line = {"kind": kind, "time": round(time.time(), 3), **_plain(facts)}
-        self._file.write(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n")
-        self._file.flush()
+        with self._lock:
+            line = {"kind": kind, "time": round(time.time(), 3), **_plain(facts)}
+            self._file.write(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n")
+            self._file.flush()
 
     def close(self) -> None:
-        self._file.close()
+        with self._lock:
+            self._file.close()
 
 
 def _ends_in_newline(path: Path) -> bool:

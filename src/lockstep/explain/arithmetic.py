@@ -1,0 +1,62 @@
+"""How much a run computed, and how much of what its workers can do at best that was."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lockstep.watch.journal import Line, Reading
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """Figures of all workers together. A share above one is none: something else disturbed the probe of the peak."""
+
+    parameters: int | None = None
+    flops_per_word: float | None = None  # forward and backward, per target word
+    flops_per_second: float | None = None
+    peak_flops: float | None = None
+    mfu: float | None = None  # share of the peak
+
+    def text(self) -> str:
+        """Rate, share of the peak, and what one target word takes."""
+        share = "the peak is not known"
+        if self.mfu is not None and self.peak_flops is not None:
+            share = f"{self.mfu:.0%} of the workers' measured peak, {metric(self.peak_flops)}FLOP/s"
+        per_word = f"{metric(self.flops_per_word or 0.0)}FLOP per target word"
+        return f"{metric(self.flops_per_second or 0.0)}FLOP/s ({share}); {per_word}"
+
+
+def metric(value: float) -> str:
+    """46_100_000 -> '46.1 M'."""
+    prefixes = ["", "k", "M", "G", "T", "P"]
+    while value >= 999.5 and len(prefixes) > 1:
+        value, prefixes = value / 1000, prefixes[1:]
+    return f"{value:.3g} {prefixes[0]}"
+
+
+def arithmetic(workers: Sequence[Reading], words_per_second: float | None) -> Arithmetic:
+    """From the journals of all workers, and what they did together. Each worker has its own words, seconds and peak, and
+    launches may differ in them."""
+    known = [(_models(worker), worker) for worker in workers]
+    told = [list(models.values())[-1] for models, _ in known if models]
+    if not told:
+        return Arithmetic()
+    flops = possible = 0.0
+    for models, worker in known:
+        for line in worker.steps:
+            model = models.get(line["attempt"])
+            if model is not None and not line["warmup"]:
+                flops += line["words"]["target"] * (model["flops_per_word"] or 0.0)
+                possible += line["seconds"] * (model["peak_flops"] or 0.0)
+    per_word, peaks = told[0]["flops_per_word"], [line["peak_flops"] or 0.0 for line in told]
+    share = flops / possible if possible and all(peaks) else None
+    return Arithmetic(
+        told[0]["parameters"],
+        per_word,
+        words_per_second * per_word if words_per_second and per_word else None,
+        sum(peaks) if all(peaks) else None,
+        share if share is not None and 0 < share <= 1 else None,
+    )
+
+
+def _models(worker: Reading) -> dict[int, Line]:
+    return {line["attempt"]: line for line in worker.of("model")}

@@ -1,0 +1,48 @@
+"""The comparison as one page that needs no network: plotly's script is inside it."""
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+from lockstep.errors import LockstepError
+from lockstep.explain.compare import AXES, Comparison
+from lockstep.explain.compare_rows import differences, figures
+
+TEMPLATE = Path(__file__).with_name("templates") / "compare.html.j2"
+
+
+def page(found: Comparison) -> str:
+    import jinja2
+
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    facts = found.as_dict()
+    names = [side.name for side in found.sides]
+    curves = {name: [side["curves"][name] for side in facts["sides"]] for name in found.shared}
+    drawn = {"names": names, "axes": AXES, "curves": curves, "phases": _phases(found)}
+    return template.render(
+        found=found,
+        names=names,
+        differences=differences(found.settings + found.environment),
+        figures=figures(found),
+        drawn=json.dumps(drawn, allow_nan=False).replace("<", "\\u003c"),
+        plotly=_plotly(),
+        curve_names=list(curves),
+    )
+
+
+def _phases(found: Comparison) -> dict[str, list[float]]:
+    """Milliseconds of a step by phase, one value per run."""
+    sides = [side.summary for side in found.sides]
+    return {
+        phase: [one.phase_shares.get(phase, 0.0) * (one.seconds_per_step or 0.0) * 1000 for one in sides]
+        for phase in sides[0].phase_shares
+    }
+
+
+def _plotly() -> str:
+    """plotly.js out of the Python package, without importing that."""
+    found = find_spec("plotly")
+    if found is None or not found.submodule_search_locations:
+        raise LockstepError("The package plotly is not installed, and the page's curves need it.", "pip install plotly")
+    return (Path(found.submodule_search_locations[0]) / "package_data" / "plotly.min.js").read_text(encoding="utf-8")

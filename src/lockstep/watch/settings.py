@@ -1,0 +1,14 @@
+"""Settings of what is observed beside the training."""
+
+from pydantic import Field
+
+from lockstep.settings import Settings
+
+
+class WatchSettings(Settings):
+    """What is observed beside the training."""
+
+    sample_seconds: float = Field(5.0, ge=0)
+    """Seconds between two samples of processor, memory, disk, network and GPUs; 0 takes none."""
+    probe: bool = True
+    """Measure once per launch, within its warm-up: FLOPs of the model, the fastest matrix product, the workers' link."""

@@ -1,0 +1,174 @@
+"""What real runs tell of the machine, the model and the link; and that telling changes nothing."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import Tiny, command, lockstep, steps, weights
+from lockstep.launch.local import free_port_or
+from lockstep.watch.journal import read
+
+OF_HOST = {"cores", "memory", "disk", "network", "gpus"}
+OFF = ("watch.sample_seconds=0", "watch.probe=false")
+
+
+def events(run: Path, kind: str, rank: int = 0) -> list[dict[str, Any]]:
+    return read(run / "journal", rank).of(kind)
+
+
+@pytest.fixture(scope="module")
+def watched(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("runs") / "watched"
+    lockstep("train", tiny.config, "train.steps=12", "watch.sample_seconds=0.1", "--workers", 2, "--run", run)
+    return run
+
+
+def test_every_worker_tells_of_itself_and_the_first_of_the_host(watched: Path) -> None:
+    first, second = events(watched, "system", 0), events(watched, "system", 1)
+    for line in first + second:
+        assert line["host"] == socket.gethostname()
+        assert line["process"]["resident"] > 2**20
+        assert line["own"] > 0
+        assert "left_out" not in line or set(line["left_out"]) <= {"disk"}
+    assert all(line.keys() & OF_HOST >= OF_HOST - {"disk"} for line in first)
+    assert all(not line.keys() & OF_HOST for line in second)
+    assert sum(line["process"]["cpu"] for line in first) > 0
+    assert sum(line["network"].get("lo", {"sent": 0})["sent"] for line in first) > 0, "gradients pass the loopback"
+
+
+def test_samples_go_on_to_the_end_of_the_run(watched: Path) -> None:
+    for rank in (0, 1):
+        lines = [
+            json.loads(line) for line in (watched / "journal" / f"worker-000{rank}.jsonl").read_text().splitlines()
+        ]
+        kinds = [line["kind"] for line in lines]
+        assert kinds[-1] == "stop"
+        assert len(kinds) - kinds[::-1].index("system") > len(kinds) - kinds[::-1].index("step")
+        times = [line["time"] for line in lines]
+        assert times == sorted(times)
+
+
+def test_tensorboard_shows_the_samples(watched: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    shown = EventAccumulator(str(watched / "tensorboard"))
+    shown.Reload()
+    assert set(shown.Tags()["scalars"]) >= {"worker/cores", "worker/resident", "host/cores_busy", "host/memory_used"}
+    resident = [event.value for event in shown.Scalars("worker/resident")]
+    told = [line["process"]["resident"] for line in events(watched, "system")]
+    assert resident
+    assert resident == pytest.approx(told[-len(resident) :], rel=1e-6), "all but those before the first step"
+
+
+def test_the_model_s_arithmetic_and_the_workers_peak_are_told(watched: Path) -> None:
+    (first,), (second,) = events(watched, "model", 0), events(watched, "model", 1)
+    assert first["parameters"] == second["parameters"] == 31_680
+    assert first["flops_per_word"] == second["flops_per_word"]
+    layers = 4 * 32**2 + 2 * 32 * 64
+    words = steps(watched)[1:4]
+    source = sum(line["words"]["source"] for rank in (0, 1) for line in steps(watched, rank)[1:4])
+    target = sum(line["global_target_words"] for line in words)
+    linear = 6 * (source * (layers + 2 * 32**2) + target * (layers + 2 * 32**2 + 32 * 330)) / target
+    assert linear < first["flops_per_word"] < 1.1 * linear, "attention's share is small in short sentences"
+    kept = json.loads((watched / "choices.json").read_text())["measured"][0]["peak_flops"]
+    assert [first["peak_flops"], second["peak_flops"]] == pytest.approx(kept, rel=1e-5)
+
+
+def test_the_link_between_workers_is_measured(watched: Path) -> None:
+    (first,), (second,) = events(watched, "link", 0), events(watched, "link", 1)
+    assert first["interface"] == second["interface"] == "lo"
+    assert first["probe_bits"] == second["probe_bits"] > 1e6
+    assert 0 < first["latency_seconds"] == second["latency_seconds"]
+    assert first["link_bits"] is None
+
+
+def test_the_probes_come_before_the_last_warmup_step(watched: Path) -> None:
+    lines = [json.loads(line) for line in (watched / "journal" / "worker-0000.jsonl").read_text().splitlines()]
+    told = [line["step"] if line["kind"] == "step" else line["kind"] for line in lines]
+    told = [word for word in told if word not in ("system", "run")]
+    assert told[:7] == [1, 2, 3, 4, "model", "link", 5]
+
+
+def test_the_summary_tells_the_rate_and_its_share_of_the_peak(watched: Path) -> None:
+    (summary,) = json.loads(lockstep("runs", watched, "--json").stdout)
+    found, models = summary["arithmetic"], [events(watched, "model", rank)[0] for rank in (0, 1)]
+    assert found["flops_per_second"] == pytest.approx(summary["words_per_second"] * models[0]["flops_per_word"])
+    assert found["peak_flops"] == pytest.approx(sum(model["peak_flops"] for model in models))
+    assert found["mfu"] == pytest.approx(found["flops_per_second"] / found["peak_flops"], rel=0.2)
+    assert found["parameters"] == 31_680
+
+
+def test_watching_changes_no_bit(tiny: Tiny, watched: Path, tmp_path: Path) -> None:
+    lockstep("train", tiny.config, "train.steps=12", *OFF, "--workers", 2, "--run", tmp_path)
+    assert weights(tmp_path, 12) == weights(watched, 12)
+    assert not [line for kind in ("system", "model", "link") for line in events(tmp_path, kind)]
+    (summary,) = json.loads(lockstep("runs", tmp_path, "--json").stdout)
+    assert summary["arithmetic"]["mfu"] is None
+
+
+def test_a_launch_with_the_same_workers_keeps_what_was_measured(tiny: Tiny, tmp_path: Path) -> None:
+    train = ("train", tiny.config, "--run", tmp_path)
+    lockstep(*train, "train.steps=6")
+    lockstep(*train, "train.steps=12")
+    assert not events(tmp_path, "link"), "one worker has no link"
+    lockstep(*train, "train.steps=18", "--workers", 2)
+    first, again, other = events(tmp_path, "model")
+    figures = ("parameters", "flops_per_word", "peak_flops")
+    assert [first[name] for name in figures] == [again[name] for name in figures]
+    assert again["seconds"] == 0 < other["seconds"], "two workers have a peak of their own"
+    assert len(json.loads((tmp_path / "choices.json").read_text())["measured"]) == 2
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None or os.geteuid() != 0, reason="needs root to rename a host")
+def test_one_worker_of_each_host_tells_of_it(tiny: Tiny, tmp_path: Path) -> None:
+    train = command("train", tiny.config, "watch.sample_seconds=0.1", "--run", tmp_path)
+    meet = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port_or(0))}
+    workers = [
+        subprocess.Popen(
+            ["unshare", "--uts", "sh", "-c", 'hostname "$0"; exec "$@"', host, *train],
+            env=os.environ | meet | {"RANK": str(rank), "GLOO_SOCKET_IFNAME": "lo"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank, host in enumerate(("one", "two", "two"))
+    ]
+    for worker in workers:
+        assert worker.wait(timeout=240) == 0, worker.communicate()[1]
+    lines = [events(tmp_path, "system", rank)[0] for rank in range(3)]
+    assert [(line["host"], "cores" in line) for line in lines] == [("one", True), ("two", True), ("two", False)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "meets"),
+    [
+        (("strategy.name=server", "strategy.mode=sync", "--servers", 1), True),
+        (("strategy.name=server", "strategy.mode=async", "--servers", 1), False),
+        (("strategy.name=sharded",), True),
+        (("strategy.name=local",), True),
+        (("strategy.name=resilient",), False),
+    ],
+    ids=["sync", "async", "sharded", "local", "resilient"],
+)
+def test_every_strategy_is_watched(tiny: Tiny, tmp_path: Path, settings: tuple[object, ...], meets: bool) -> None:
+    if "strategy.name=resilient" in settings:
+        pytest.importorskip("torchft")
+    lockstep("train", tiny.config, "train.steps=20", *settings, "--workers", 2, "--run", tmp_path)
+    (summary,) = json.loads(lockstep("runs", tmp_path, "--json").stdout)
+    assert summary["arithmetic"]["flops_per_second"] > 0
+    models = [line for rank in (0, 1) for line in events(tmp_path, "model", rank)]
+    assert models
+    for line in models:
+        assert line["parameters"] == 31_680
+        assert line["flops_per_word"] == pytest.approx(200_000, rel=0.2)
+        assert line["peak_flops"] > 0
+    links = [len(events(tmp_path, "link", rank)) for rank in (0, 1)]
+    assert links == ([1, 1] if meets else [0, 0]), "only who always steps together can meet for a probe"
+    sampled = [events(tmp_path, "system", rank) for rank in (0, 1)]
+    assert [any("cores" in line for line in lines) for lines in sampled] == [True, False]

@@ -1,0 +1,69 @@
+import pytest
+
+from lockstep.explain.arithmetic import Arithmetic, arithmetic, metric
+from lockstep.watch.journal import Reading
+
+
+def worker(*steps: tuple[int, int, float], models: dict[int, tuple[float | None, float | None]]) -> Reading:
+    """Steps are (attempt, target words, seconds), models {attempt: (FLOPs per word, peak)}."""
+    lines = [
+        {"attempt": attempt, "words": {"target": words}, "seconds": seconds, "warmup": False}
+        for attempt, words, seconds in steps
+    ]
+    events = [
+        {"kind": "model", "attempt": attempt, "parameters": 7, "flops_per_word": flops, "peak_flops": peak}
+        for attempt, (flops, peak) in models.items()
+    ]
+    return Reading(lines, events)
+
+
+def test_rate_and_share_follow_from_words_seconds_and_peak() -> None:
+    found = arithmetic([worker((1, 10, 4.0), (1, 20, 6.0), models={1: (100.0, 500.0)})], 3.0)
+    assert found == Arithmetic(7, 100.0, 3000 / 10, 500.0, 300 / 500)
+
+
+def test_workers_add_up_each_with_its_own_time_and_peak() -> None:
+    fast = worker((1, 40, 4.0), models={1: (100.0, 2000.0)})
+    slow = worker((1, 10, 4.0), models={1: (100.0, 500.0)})
+    found = arithmetic([fast, slow], 12.5)
+    assert found.flops_per_second == 1250
+    assert found.peak_flops == 2500
+    assert found.mfu == 0.5
+
+
+def test_launches_with_other_workers_are_measured_against_their_own_peak() -> None:
+    found = arithmetic([worker((1, 10, 4.0), (2, 10, 1.0), models={1: (100.0, 500.0), 2: (100.0, 1000.0)})], 4.0)
+    assert found.mfu == pytest.approx(2000 / (4.0 * 500 + 1.0 * 1000))
+    assert found.peak_flops == 1000
+
+
+def test_warmup_and_launches_that_were_not_measured_are_left_out() -> None:
+    reading = worker((1, 99, 1.0), (2, 10, 4.0), (2, 99, 1.0), models={2: (100.0, 500.0)})
+    reading.steps[2]["warmup"] = True
+    assert arithmetic([reading], 2.5).mfu == 1000 / (4.0 * 500)
+
+
+def test_what_was_not_measured_is_not_known() -> None:
+    assert arithmetic([worker((1, 10, 4.0), models={})], 2.5) == Arithmetic()
+    assert arithmetic([worker((1, 10, 4.0), models={1: (100.0, None)})], 2.5).mfu is None
+    assert arithmetic([worker(models={1: (100.0, 500.0)})], None).flops_per_second is None
+    assert arithmetic([worker((1, 10, 4.0), models={1: (None, 500.0)})], 2.5).flops_per_second is None
+
+
+def test_more_than_the_peak_means_that_the_peak_is_wrong() -> None:
+    found = arithmetic([worker((1, 10, 4.0), models={1: (100.0, 50.0)})], 2.5)
+    assert found.mfu is None
+    assert "peak is not known" in found.text()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0 "), (999.4, "999 "), (1000, "1 k"), (46_100_000, "46.1 M"), (168.4e9, "168 G"), (2e18, "2e+03 P")],
+)
+def test_large_numbers_are_short(value: float, text: str) -> None:
+    assert metric(value) == text
+
+
+def test_a_person_reads_rate_share_and_what_a_word_takes() -> None:
+    text = Arithmetic(7_569_408, 46.1e6, 111e9, 168e9, 0.66).text()
+    assert text == "111 GFLOP/s (66% of the workers' measured peak, 168 GFLOP/s); 46.1 MFLOP per target word"

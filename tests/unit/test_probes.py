@@ -1,0 +1,94 @@
+"""When and what is probed. The real thing is tried by real runs in `distributed`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from lockstep.rundir import RunDirectory
+from lockstep.team import Team
+from lockstep.train.probes import COUNTED, Probes
+from lockstep.watch.journal import Journal, read
+
+CHOICES: dict[str, Any] = {"precision": "fp32", "threads": {"1": 1, "2": 1}, "launches": 3}
+
+
+def probe(
+    run: Path, team: Team, choices: dict[str, Any] = CHOICES, steps: int = 5, **more: Any
+) -> list[dict[str, Any]]:
+    """Goes through the first steps of a launch; returns what it journalled."""
+    module, journal = nn.Linear(4, 3, bias=False), Journal(run / "journal", team.rank)
+    probes = Probes(RunDirectory(run), team, journal, choices, ["CPU"] * team.size, **{"together": True, **more})
+    for _ in range(steps):
+        with probes.counting():
+            module(torch.ones(10, 4)).sum().backward()
+        probes.after_step(words=10, parameters=12)
+    journal.close()
+    return read(run / "journal", team.rank).events
+
+
+def alone() -> Team:
+    return Team(0, 1, torch.device("cpu"))
+
+
+def test_arithmetic_is_that_of_the_counted_steps(tmp_path: Path) -> None:
+    (line,) = probe(tmp_path, alone())
+    assert line["kind"] == "model"
+    assert line["attempt"] == 3
+    assert line["parameters"] == 12
+    assert line["flops_per_word"] == 2 * (2 * 4 * 3)  # forward, and the gradient of the weight
+    assert line["peak_flops"] > 0
+
+
+def test_a_step_that_is_taken_again_counts_once(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal", 0)
+    probes = Probes(RunDirectory(tmp_path), alone(), journal, CHOICES, ["CPU"], together=True)
+    for index in range(5):
+        for _ in range(1 + (index == 2)):
+            counting = probes.counting()
+            for _ in range(2):  # micro-batches
+                with counting:
+                    torch.ones(10, 4) @ torch.ones(4, 3)
+        probes.after_step(words=20, parameters=12)
+    journal.close()
+    assert read(tmp_path / "journal").events[0]["flops_per_word"] == 2 * 4 * 3
+
+
+def test_a_launch_that_ends_within_its_warmup_tells_nothing(tmp_path: Path) -> None:
+    assert probe(tmp_path, alone(), steps=COUNTED[-1]) == []
+    assert not (tmp_path / "choices.json").exists()
+
+
+def test_probes_can_be_turned_off(tmp_path: Path) -> None:
+    assert probe(tmp_path, alone(), enabled=False) == []
+
+
+def test_what_was_measured_is_kept_for_the_same_workers_only(tmp_path: Path) -> None:
+    (first,) = probe(tmp_path, alone())
+    kept = json.loads((tmp_path / "choices.json").read_text())
+    assert {name: kept[name] for name in CHOICES} == CHOICES
+    kept["measured"][0]["peak_flops"] = [123.0]
+    *_, again = probe(tmp_path, alone(), kept)
+    assert (again["peak_flops"], again["flops_per_word"]) == (123.0, first["flops_per_word"])
+    *_, other = probe(tmp_path, alone(), kept | {"threads": {"1": 2}})
+    assert other["peak_flops"] != 123.0
+
+
+def test_workers_that_do_not_step_together_exchange_nothing(tmp_path: Path) -> None:
+    apart = Team(1, 2, torch.device("cpu"))  # it has no group: any exchange would fail
+    (line,) = probe(tmp_path, apart, together=False)
+    assert line["peak_flops"] > 0
+    assert not (tmp_path / "choices.json").exists()
+
+
+def test_a_peak_that_cannot_be_measured_is_null(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def out_of_memory(*_: object) -> float:
+        raise torch.OutOfMemoryError("the device is full")
+
+    monkeypatch.setattr("lockstep.train.probes.product_peak", out_of_memory)
+    (line,) = probe(tmp_path, alone())
+    assert line["peak_flops"] is None
+    assert line["flops_per_word"] == 48
