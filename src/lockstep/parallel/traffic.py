@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
 
 from lockstep import faults
+from lockstep.parallel.spans import busy
 from lockstep.parallel.strategy import Clock
 
 UNDER_WAY = 2
@@ -31,16 +32,15 @@ class Traffic:
         self._forget()
 
     def _forget(self) -> None:
-        self.sent = 0
+        self._sent = 0
         self._spans: list[list[Any]] = []  # [departed, arrived] stamps
         self._waits: list[tuple[str, Any, Any]] = []  # phase, begin, end
 
     def depart(self, work: dist.Work | None, sent: int) -> "Travel":
         assert work is not None
-        self.sent += sent
+        self._sent += sent
         span = [self.clock.stamp()]
         self._spans.append(span)
-
         arrival = work.get_future().then(lambda _: span.append(self.clock.stamp()))
         return Travel(work, arrival, self)
 
@@ -61,14 +61,9 @@ class Traffic:
             seconds = self.clock.between(begin, end)
             self.clock.move(phase, "merge", seconds)
             exposed += seconds
-        busy = reached = 0.0
-        for departed, arrived in self._spans:
-            begin, end = (self.clock.between(self._spans[0][0], stamp) for stamp in (departed, arrived))
-            busy += max(0.0, end - max(reached, begin))
-            reached = max(reached, end)
-        sent = self.sent
+        sent, overlapped = self._sent, max(0.0, busy(self.clock, self._spans) - exposed)
         self._forget()
-        return sent, max(0.0, busy - exposed)
+        return sent, overlapped
 
 
 class Travel(dist.Work):
@@ -85,18 +80,16 @@ class Travel(dist.Work):
         return True
 
 
-def _allocate(size: Sequence[int | torch.SymInt], dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.empty(*size, dtype=dtype, device=device)
+class Memory:
+    def allocate(self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
 
 
-class Gather(AllGather):
-    """All parts of some parameters to every worker: each sends its part to n - 1 others."""
+class Gather(Memory, AllGather):
+    """All parts of some parameters to every worker: each sends its own to all others."""
 
     def __init__(self, traffic: Traffic) -> None:
         self.traffic = traffic
-
-    def allocate(self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device) -> Tensor:
-        return _allocate(size, dtype, device)
 
     def __call__(
         self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, async_op: bool = False
@@ -109,7 +102,7 @@ class Gather(AllGather):
         return self.traffic.depart(work, input_tensor.nbytes * (group.size() - 1))
 
 
-class Reduce(ReduceScatter):
+class Reduce(Memory, ReduceScatter):
     """The sum of all workers' gradients, each worker its part.
 
     Gloo's own reduce-scatter sends as much as an all-reduce. Here each worker sends every other its part and adds up what
@@ -124,9 +117,6 @@ class Reduce(ReduceScatter):
         self._pending: deque[tuple[Travel, Tensor, Tensor]] = deque()  # travel, received parts, their sum
         self._last: Any = None  # on CUDA, when the last gradients departed
 
-    def allocate(self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device) -> Tensor:
-        return _allocate(size, dtype, device)
-
     def __call__(
         self,
         output_tensor: Tensor,
@@ -137,12 +127,13 @@ class Reduce(ReduceScatter):
     ) -> dist.Work | None:
         assert op == dist.ReduceOp.SUM
         faults.at("merge")
-        size = group.size()
-        if self.traffic.silent:
-            output_tensor.copy_(input_tensor.view(size, -1)[group.rank()])
-            return None
         packed = input_tensor.to(self.dtype)  # the same tensor for fp32
-        (self._in_stream if packed.is_cuda else self._in_background)(packed, output_tensor, group)
+        if self.traffic.silent:
+            output_tensor.copy_(packed.view(group.size(), -1)[group.rank()])
+        elif packed.is_cuda:
+            self._in_stream(packed, output_tensor, group)
+        else:
+            self._in_background(packed, output_tensor, group)
         return None
 
     def _in_background(self, packed: Tensor, total: Tensor, group: dist.ProcessGroup) -> None:
