@@ -105,7 +105,8 @@ class RunDirectory:
         """Is somebody training this run right now, as far as this machine can tell?"""
         try:
             with (self.path / ".lock").open() as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                for kind in (fcntl.LOCK_SH, fcntl.LOCK_EX):  # those who hold it together let others share it
+                    fcntl.flock(file, kind | fcntl.LOCK_NB)
                 return False
         except BlockingIOError:
             return True

@@ -104,7 +104,7 @@ def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int
         from lockstep.launch import groups
 
         resilient, patience = config.strategy, config.train.timeout_seconds
-        stopped = groups.launch(program, workers, resilient.restarts, resilient.dead_after_seconds, patience)
+        stopped = groups.launch(program, workers, resilient.restarts, resilient.dead_after_seconds, patience, port)
     else:
         stopped = launch(program, workers, servers, port)
     return stopped.signal if stopped else None
