@@ -21,3 +21,10 @@ class LockstepError(Exception):
 
 class PortTaken(LockstepError):
     """Another program took a port between its choice and its use; nothing has begun yet."""
+
+
+def missing(what: str, package: str, extra: str) -> LockstepError:
+    """Something needs a package that only an extra of the installation brings."""
+    return LockstepError(
+        f"{what} needs {package}, which is not installed.", f"pip install 'lockstep-train[{extra}]'", code=2
+    )

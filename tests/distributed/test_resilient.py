@@ -18,8 +18,8 @@ from lockstep.data.batches import Order, Position
 from lockstep.data.corpus import Corpus
 from lockstep.data.settings import BatchSettings
 from lockstep.explain.summary import summarise
+from lockstep.parent import die_with_parent
 from lockstep.rundir import RunDirectory
-from lockstep.train.worker import die_with_parent
 from lockstep.watch.journal import lines, read, worker_file
 
 RESILIENT = "strategy.name=resilient"
@@ -181,7 +181,7 @@ def test_a_worker_that_dies_at_once_is_given_up_and_the_other_goes_on(
 ) -> None:
     monkeypatch.setenv("LOCKSTEP_FAULT", "kill:phase=input:rank=0")
     with running(tiny, tmp_path, RESILIENT, *OFTEN, workers=2) as process:
-        until(process, lambda: len(read(tmp_path / "journal", 0).of("run")) == 3 and len(children(process.pid)) == 1)
+        until(process, lambda: len(read(tmp_path / "journal", 0).of("run")) == 3 and len(children(process.pid)) == 2)
         reached = steps(tmp_path, 1)[-1]["step"]
         until(process, lambda: steps(tmp_path, 1)[-1]["step"] > reached)
         errors = stopped(process)
@@ -212,7 +212,7 @@ def test_a_worker_that_says_what_is_wrong_is_not_started_again(tiny: Tiny, tmp_p
 def test_killing_the_launcher_leaves_no_orphan_and_the_run_can_go_on(tiny: Tiny, tmp_path: Path) -> None:
     with running(tiny, tmp_path, RESILIENT, *OFTEN, workers=2, steps_first=45) as launcher:
         orphans = children(launcher.pid)
-        assert len(orphans) == 2
+        assert len(orphans) == 3  # two workers and the lighthouse
         assert RunDirectory(tmp_path).busy()
         refused = lockstep("train", tiny.config, RESILIENT, "--workers", 2, "--run", tmp_path, code=1)
         assert "is being trained right now" in refused.stderr
@@ -280,10 +280,8 @@ def test_an_engine_of_its_own_may_start_each_worker(tiny: Tiny, tmp_path: Path) 
 
 
 def test_without_torchft_one_sentence_names_the_extra(tiny: Tiny, tmp_path: Path) -> None:
-    missing = tmp_path / "missing" / "torchft"
-    missing.mkdir(parents=True)
-    (missing / "__init__.py").write_text("raise ModuleNotFoundError(\"No module named 'torchft'\", name='torchft')\n")
-    path = os.pathsep.join([str(missing.parent), os.environ.get("PYTHONPATH", "")])
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['torchft'] = None\n")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     train = ("train", tiny.config, RESILIENT, "--workers", 2, "--run", tmp_path / "run")
     result = lockstep(*train, code=2, PYTHONPATH=path)
     assert result.stderr.count("needs torchft, which is not installed.") == 1

@@ -105,7 +105,7 @@ def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int
         from lockstep.launch import groups
 
         resilient, patience = config.strategy, config.train.timeout_seconds
-        stopped = groups.launch(program, workers, resilient.restarts, resilient.dead_after_seconds, patience)
+        stopped = groups.launch(program, workers, resilient.restarts, resilient.dead_after_seconds, patience, port)
     else:
         loose = servers and config.strategy.mode == "async"  # workers that die are not needed
         stopped = (launch_loose if loose else launch)(program, workers, servers, port)

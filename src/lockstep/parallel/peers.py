@@ -8,11 +8,13 @@ import logging
 import os
 import re
 import socket
+import time
 import urllib.request
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -33,6 +35,9 @@ TRIES = 10
 """Meetings or merges that may fail one after the other before a worker gives up."""
 MEET_SECONDS = 20.0
 """How long the members of a new group may take to connect. They all come from the same meeting, so they come at once."""
+
+LIGHTHOUSE_SECONDS, LIGHTHOUSE_TRIES = 60.0, 20
+"""How long a worker waits for the lighthouse to come up, and how often it asks one that went away."""
 
 
 class _Recorded:
@@ -145,7 +150,8 @@ class Peers:
                 use_async_quorum=False,  # who takes part must be known before the global batch is cut
                 timeout=self._patience,
                 quorum_timeout=timedelta(seconds=context.team.timeout_seconds + 60),  # the lighthouse decides before
-                connect_timeout=patience,
+                connect_timeout=timedelta(seconds=LIGHTHOUSE_SECONDS),
+                quorum_retries=LIGHTHOUSE_TRIES,
                 rank=0,
                 world_size=1,
                 store_addr=self._host,
@@ -262,22 +268,24 @@ class StartLine:
     """Where the workers of our own launcher wait for each other once, and tell it that a start bore fruit."""
 
     def __init__(self, rank: int, size: int, patience_seconds: float) -> None:
-        self._rank, self._size, self._patience = rank, size, timedelta(seconds=patience_seconds)
+        self._rank, self._size, self._patience = rank, size, patience_seconds
         self._start = os.environ.get("LOCKSTEP_RESTARTS", "0")
         self._told = False
-        host, _, port = os.environ.get("LOCKSTEP_START", "").rpartition(":")
-        self._store = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False) if port else None
+        folder = os.environ.get("LOCKSTEP_START")
+        self._folder = Path(folder) if folder else None
 
     def ready(self) -> None:
-        """Without this the first worker would begin alone. One that is started again finds everybody noted."""
-        if self._store is not None:
-            self._store.set(f"ready/{self._rank}", "")
-            try:
-                self._store.wait([f"ready/{rank}" for rank in range(self._size)], self._patience)
-            except dist.DistStoreError:
-                return  # the others go on without whoever does not come
+        """Without this the first worker would begin alone. One that is started again finds everybody's mark; when some
+        do not come, the others go on without them."""
+        if self._folder is None:
+            return
+        (self._folder / f"ready-{self._rank}").touch()
+        marks = [self._folder / f"ready-{rank}" for rank in range(self._size)]
+        deadline = time.monotonic() + self._patience
+        while not all(mark.exists() for mark in marks) and time.monotonic() < deadline:
+            time.sleep(0.01)
 
     def stepped(self) -> None:
-        if self._store is not None and not self._told:
-            self._store.set(f"stepped/{self._rank}/{self._start}", "")
+        if self._folder is not None and not self._told:
+            (self._folder / f"stepped-{self._rank}-{self._start}").touch()
             self._told = True

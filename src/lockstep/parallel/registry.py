@@ -1,6 +1,6 @@
 """Which class stands behind a strategy's name."""
 
-from lockstep.errors import LockstepError
+from lockstep.errors import LockstepError, missing
 from lockstep.parallel.settings import StrategySettings
 from lockstep.parallel.strategy import Strategy
 
@@ -47,9 +47,5 @@ def _resilient(settings: StrategySettings) -> Strategy:
     except ModuleNotFoundError as error:
         if error.name != "torchft":
             raise
-        raise LockstepError(
-            "strategy.name=resilient needs torchft, which is not installed.",
-            "pip install 'lockstep-train[resilient]'",
-            code=2,
-        ) from None
+        raise missing("strategy.name=resilient", "torchft", "resilient") from None
     return Resilient(settings)

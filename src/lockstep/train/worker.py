@@ -8,7 +8,6 @@ import gc
 import json
 import os
 import platform
-import signal
 import socket
 import sys
 import threading
@@ -21,6 +20,7 @@ from lockstep.config import RunConfig, build, differences, read_yaml
 from lockstep.counterfactual import left_out
 from lockstep.errors import LockstepError, PortTaken
 from lockstep.files import read_json, write_json, write_whole
+from lockstep.parent import die_with_parent
 from lockstep.remote.place import is_remote, working_folder
 from lockstep.rundir import RunDirectory
 
@@ -44,15 +44,6 @@ def check_resume(run: RunDirectory, config: RunConfig) -> None:
             "Choose another --run folder, or keep these settings.",
             code=2,
         )
-
-
-def die_with_parent() -> None:
-    """Asks the kernel to kill this process when its launcher dies, so that no orphan goes on writing the run."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
-        launcher = os.environ.get("LOCKSTEP_LAUNCHER")
-        if launcher is not None and os.getppid() != int(launcher):  # it died before we asked
-            os._exit(1)
 
 
 def keep_memory() -> None:
