@@ -1,0 +1,88 @@
+"""Step lines of a journal as columns: a long run has hundreds of thousands of them in every worker's journal."""
+
+import math
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from lockstep.watch.journal import Line
+
+Column = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Step lines of one worker as columns; what a line does not say is NaN."""
+
+    step: Column
+    time: Column
+    attempt: Column
+    warmup: Column
+    applied: Column
+    common: Column  # 1 where the loss is the whole team's (scope global), 0 where it is the worker's own
+    seconds: Column
+    input: Column
+    forward: Column
+    backward: Column
+    merge: Column
+    update: Column
+    overlapped: Column
+    bytes_sent: Column
+    loss: Column
+    rate: Column
+    grad_norm: Column
+    source_words: Column
+    target_words: Column
+    global_words: Column
+    epoch: Column
+    watching: Column
+    staleness: Column
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def where(self, chosen: Mask | npt.NDArray[np.intp]) -> "Steps":
+        return Steps(**{column.name: getattr(self, column.name)[chosen] for column in fields(self)})
+
+    @property
+    def compute(self) -> Column:
+        """Seconds in which the worker itself worked: waiting for input and for others is not in it."""
+        return self.forward + self.backward + self.update
+
+    @property
+    def under_way(self) -> Column:
+        """Seconds in which gradients travelled, hidden behind the backward pass or not."""
+        return self.merge + self.overlapped
+
+
+PHASES = ("input", "forward", "backward", "merge", "update")
+WIDTH = len(fields(Steps))
+
+
+def row(line: Line) -> list[float]:
+    """A step line in the order of the columns; raises when it is not one."""
+    phases, words = line["phases"], line.get("words") or {}
+    needed = [line["step"], line.get("time"), line.get("attempt", 1), line.get("warmup", False)]
+    needed += [line.get("applied", True), line.get("scope", "global") == "global", line["seconds"]]
+    needed += [phases[name] for name in PHASES]
+    if any(value is None for value in needed):
+        raise ValueError("a step line without its figures")
+    others = [line.get(name) for name in ("merge_overlapped", "bytes_sent", "loss", "lr", "grad_norm")]
+    others += [words.get("source"), words.get("target"), line.get("global_target_words")]
+    others += [line.get(name) for name in ("epoch", "watching", "staleness")]
+    row = [math.nan if value is None else float(value) for value in needed + others]
+    if row[0] != int(row[0]):
+        raise ValueError("no step number")
+    return row
+
+
+def standing(every: Steps, resumes: list[tuple[int, int]]) -> Steps:
+    """Each step once. `resumes` are attempts and the steps they went on from: what earlier ones did beyond is undone."""
+    stands = np.ones(len(every), bool)
+    for attempt, step in resumes:
+        stands &= ~((every.attempt < attempt) & (every.step > step))
+    places = np.flatnonzero(stands)
+    _, last = np.unique(every.step[places][::-1], return_index=True)  # the last of equal steps, in the order of steps
+    return every.where(places[len(places) - 1 - last])
