@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from lockstep import __version__
-from lockstep.cli import config, data, demo, evaluate, runs, train, translate
+from lockstep.cli import config, data, demo, evaluate, report, runs, train, translate
 from lockstep.errors import LockstepError
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.command()(data.prepare)
 app.command()(train.train)
 app.command()(evaluate.evaluate)
 app.command()(translate.translate)
+app.command()(report.report)
 app.command()(runs.runs)
 app.add_typer(data.app, name="data")
 app.add_typer(config.app, name="config")
