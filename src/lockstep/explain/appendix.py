@@ -114,6 +114,8 @@ def _faults(record: Record) -> Table:
 
 
 def _notes(record: Record) -> list[str]:
+    """What could not be read, and what else a reader of the figures should know."""
+    _ = record.config, record.data, record.environment, record.choices, record.saved
     notes = list(dict.fromkeys(record.notes))
     if record.damaged_lines:
         have = "line was" if record.damaged_lines == 1 else "lines were"

@@ -133,10 +133,10 @@ def recent(evaluations: int) -> int:
     return max(3, -(-evaluations // 3))
 
 
-def slope(steps: Column, values: Column) -> Estimate | None:
-    """Change per doubling of the steps, over the recent evaluations."""
-    count = recent(len(steps))
-    if len(steps) < 3:
+def slope(steps: Column, values: Column, count: int | None = None) -> Estimate | None:
+    """Change per doubling of the steps, over the last `count` evaluations, or the recent ones."""
+    count = max(3, count or recent(len(steps)))
+    if len(steps) < count:
         return None
     x, y = np.log2(np.maximum(steps[-count:], 1.0)), values[-count:]
     away = x - x.mean()

@@ -7,12 +7,15 @@ import numpy as np
 
 from lockstep.explain import charts
 from lockstep.explain.answer import TOO_EARLY, Answer, Figure, Tone, missing, told
-from lockstep.explain.curves import noise
+from lockstep.explain.curves import noise, slope
 from lockstep.explain.record import Record
 from lockstep.explain.steps import Column
+from lockstep.explain.trained import WORTH_LOSS
 from lockstep.explain.units import count, fine, number, plural, share
 
 QUESTION = "Was it overfitting?"
+WIDER = 0.05
+"""A gap that grows by less than this share of the loss, per doubling of the steps, does not count as growing."""
 OVERFITTING, WIDENING, NOT_OVERFITTING = "overfitting", "the gap widens", "no overfitting"
 
 
@@ -85,11 +88,11 @@ def _decide(
             f"the validation loss has risen by {share(rise)} since its best at step {count(steps[best])}, while the "
             f"training loss went on falling"
         )
-    half = len(validation) // 2
-    gap = validation - training
-    growth = float(np.nanmean(gap[half:]) - np.nanmean(gap[:half])) / float(validation[best] or 1.0)
-    flat = validation[half:].min() > 0.98 * validation[:half].min()
-    if flat and growth > 0.05 and fell:
+    half = max(3, len(validation) // 2)
+    known = np.isfinite(training)
+    growth, trend = (slope(steps[known], one[known], half) for one in (validation - training, validation))
+    scale = float(validation[best])
+    if growth and trend and growth.low > 0 and growth.value > WIDER * scale and trend.value > -WORTH_LOSS * scale:
         return WIDENING, "the training loss falls and the validation loss does not follow any more"
     if passes is not None and passes < 1:
         return NOT_OVERFITTING, f"only {share(passes)} of the text has been seen, so nothing could be learned by heart"

@@ -205,10 +205,9 @@ class Record:
 
     def _add_steps(self, launches: list[Launch]) -> None:
         every = self.primary.every
-        for launch, following in zip(launches, [*launches[1:], None], strict=True):
-            own = every.where(
-                (every.time >= launch.begin) & (every.time < (following.begin if following else math.inf))
-            )
+        ends = [*(launch.begin for launch in launches[1:]), math.inf]
+        for launch, end in zip(launches, ends, strict=False):
+            own = every.where((every.time >= launch.begin) & (every.time < end))
             if len(own):
                 began = float(own.time[0] - own.seconds[0])
                 launch.first_moment = min(began, launch.first_moment or began)
