@@ -170,7 +170,7 @@ class Record:
                 if line is None:
                     raise ValueError
                 if line["kind"] == "step":
-                    columns.extend(row(line))
+                    columns.fromlist(row(line))  # all of it, or nothing
                 else:
                     float(line["time"])
                     events.append(line)

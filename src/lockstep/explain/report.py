@@ -145,12 +145,14 @@ def _what_happened(summary: Summary, wall: duration.Duration) -> str:
 def _what_was_learned(summary: Summary, learned: trained.Trained, by_heart: overfitting.Overfitting) -> str:
     if summary.best_score is None:
         return "How well it learned is not known: nothing was evaluated."
-    best = f"best {shown(summary.metric)} {number(summary.best_score)} at step {count(summary.best_step or 0)}"
+    best = f"the best {shown(summary.metric)} was {number(summary.best_score)} at step {count(summary.best_step or 0)}"
+    if by_heart.verdict == overfitting.OVERFITTING and by_heart.best is not None:
+        turn = count(by_heart.steps[by_heart.best])
+        return f"The model is overfitting: its validation loss was lowest at step {turn} and has risen since; {best}."
     word = {trained.TRAINED: "The model is trained", trained.LEARNING: "The model is still learning"}.get(
         learned.verdict, "Whether the model is fully trained is too early to say"
     )
     heart = {
-        overfitting.OVERFITTING: "it is overfitting",
         overfitting.WIDENING: "the gap between training and validation widens",
         overfitting.NOT_OVERFITTING: "there is no overfitting",
     }.get(by_heart.verdict, "overfitting cannot be judged yet")

@@ -97,8 +97,12 @@ def _decide(record: Record, loss: Series, score: Series | None) -> tuple[str, st
         return TOO_EARLY, "the validation loss is still that of guessing: nothing has been learned yet"
     if loss.verdict == TRAINED and score is not None and score.verdict == LEARNING:
         return LEARNING, f"the loss is flat, but {shown(score.name)} still rises"
+    worse = loss.gain is not None and loss.gain.value < -loss.worth
+    best = count(loss.steps[int(loss.values.argmin())])
     reasons = {
-        TRAINED: "twice the steps would hardly change the validation loss",
+        TRAINED: f"it is past its best, the validation loss was lowest at step {best}"
+        if worse
+        else "twice the steps would hardly change the validation loss",
         LEARNING: "the validation loss still falls",
         TOO_EARLY: "the evaluations scatter too much, or are too few, to tell a plateau from progress",
     }
@@ -114,14 +118,16 @@ def answer(record: Record, found: Trained) -> Answer:
     loss, score = found.loss, found.score
     tones: dict[str, Tone] = {TRAINED: "good", LEARNING: "mind"}
     text = f"{found.verdict.capitalize()}: {found.reason}."
-    if loss.gain is not None and len(loss.values) and loss.values[-1]:
-        relative = loss.gain.times(1 / float(loss.values[-1]))
+    relative = loss.gain.times(1 / float(loss.values[-1])) if loss.gain is not None and loss.values[-1] else None
+    if relative is not None and loss.gain is not None and loss.gain.value > 0:
         text += (
             f" Twice the steps are expected to lower the validation loss of {number(float(loss.values[-1]), 4)} by "
             f"{number(loss.gain.value, 2)} ({share(relative.value)}; 80 % interval {share(relative.low)} to "
             f"{share(relative.high)})."
         )
-    if score is not None and score.gain is not None:
+    elif relative is not None:
+        text += f" More of the same is expected to make it worse, by {share(-relative.value)} for twice the steps."
+    if score is not None and score.gain is not None and score.gain.value > 0:
         text += f" {shown(score.name)} would gain about {number(score.gain.value, 2)}."
     if found.rate_spent and found.verdict != TOO_EARLY:
         text += (
