@@ -14,6 +14,8 @@ from lockstep.explain.trained import LEARNING, TRAINED, Trained
 from lockstep.explain.units import count, share
 
 WORTH_SAYING = 0.03
+ENOUGH_EVALUATIONS = 8
+"""Half of them still make a curve."""
 
 
 @dataclass(frozen=True)
@@ -55,21 +57,14 @@ def _step(record: Record, found: Bottleneck, training: float) -> list[Advice]:
         why = f"The exchange costs {share(found.cost(NETWORK))} of a step. Larger steps learn differently: check the score."
         advice.append(Advice(what, network / 2, "wall time", why))
         if record.setting("batch.balance") is False:
-            advice.append(
-                Advice(
-                    "Deal out equal work: batch.balance=true.",
-                    imbalance,
-                    "wall time",
-                    "Workers wait for the one with the longest sentences.",
-                )
-            )
+            why = "Workers wait for the one with the longest sentences."
+            advice.append(Advice("Deal out equal work: batch.balance=true.", imbalance, "wall time", why))
         elif found.steady and found.slowest is not None:
             hosts = record.hosts
             where = f" on {hosts[found.slowest]}" if found.slowest < len(hosts) else ""
             why = "It computes longer than the others at equal work: another program, a slower device, or heat."
-            advice.append(
-                Advice(f"Make worker {found.slowest}{where} as fast as the others.", imbalance, "wall time", why)
-            )
+            what = f"Make worker {found.slowest}{where} as fast as the others."
+            advice.append(Advice(what, imbalance, "wall time", why))
         else:
             why = "Now this and now that worker comes last; differences even out in larger steps, about by the square root."
             advice.append(Advice(f"Even out the work: {twice}.", imbalance * (1 - 0.5**0.5), "wall time", why))
@@ -87,47 +82,43 @@ def _wall(record: Record, duration: Duration) -> list[Advice]:
     if not duration.wall:
         return []
     advice = []
-    for part, key in (("evaluation", "train.evaluate_every"), ("checkpoints", "train.checkpoint_every")):
-        every = record.setting(key)
-        if isinstance(every, int):
-            cost = duration.parts[part] / duration.wall
-            noun = "Evaluate" if part == "evaluation" else "Save"
-            why = f"{part.capitalize()} took {share(cost)} of the wall time."
-            if part == "checkpoints":
-                why += " A killed run then loses up to twice the steps."
-            advice.append(Advice(f"{noun} half as often: {key}={2 * every}.", cost / 2, "wall time", why))
+    evaluations, checkpoints = (duration.parts[part] / duration.wall for part in ("evaluation", "checkpoints"))
+    every = record.setting("train.evaluate_every")
+    if isinstance(every, int) and len(record.evaluations) >= ENOUGH_EVALUATIONS:
+        why = f"Evaluations took {share(evaluations)} of the wall time."
+        what = f"Evaluate half as often: train.evaluate_every={2 * every}."
+        advice.append(Advice(what, evaluations / 2, "wall time", why))
+    every = record.setting("train.checkpoint_every")
+    if isinstance(every, int):
+        why = f"Checkpoints took {share(checkpoints)} of the wall time. A killed run then loses up to twice the steps."
+        what = f"Save half as often: train.checkpoint_every={2 * every}."
+        advice.append(Advice(what, checkpoints / 2, "wall time", why))
     if duration.redone > 0:
         why = "So much was computed by launches that were killed, and had to be computed again."
-        advice.append(
-            Advice(
-                "Save more often: a smaller train.checkpoint_every.", duration.redone / duration.wall, "wall time", why
-            )
-        )
+        what = "Save more often: a smaller train.checkpoint_every."
+        advice.append(Advice(what, duration.redone / duration.wall, "wall time", why))
     return advice
 
 
 def _learning(record: Record, trained: Trained, overfitting: Overfitting) -> list[Advice]:
-    steps = record.setting("train.steps")
-    loss = trained.loss
+    loss, goal = trained.loss, record.setting("train.steps")
     if overfitting.verdict == OVERFITTING and overfitting.best is not None:
-        best = int(overfitting.steps[overfitting.best])
-        why = f"The validation loss was lowest at step {count(best)}; training beyond it made the loss worse."
-        return [
-            Advice(
-                f"More text, more model.dropout, or stop near step {count(best)}.",
-                overfitting.rise / (1 + overfitting.rise),
-                "validation loss",
-                why,
-            )
-        ]
-    if trained.verdict == LEARNING and loss.gain is not None and isinstance(steps, int):
-        how = (
-            "in a new run: this one's learning rate has run out" if trained.rate_spent else "by going on with this run"
-        )
-        why = "By the curve through the evaluations. It costs twice the time."
-        value = loss.gain.value / float(loss.values[-1]) if loss.values[-1] else 0.0
-        return [Advice(f"Train twice as long, train.steps={2 * steps}, {how}.", value, "validation loss", why)]
-    if trained.verdict == TRAINED and len(loss.values) > 4:
+        best = count(overfitting.steps[overfitting.best])
+        why = f"The validation loss was lowest at step {best}; training beyond it made the loss worse."
+        what = f"More text, more model.dropout, or stop near step {best}."
+        return [Advice(what, overfitting.rise / (1 + overfitting.rise), "validation loss", why)]
+    if trained.verdict == LEARNING and loss.curve is not None and loss.values[-1] and isinstance(goal, int):
+        unfinished = record.reached < goal
+        factor = goal / record.reached if unfinished else 2.0
+        gain = -loss.curve.change(factor).value / float(loss.values[-1])
+        if unfinished:
+            what = f"Let it go on to its goal, step {count(goal)}."
+        elif trained.rate_spent:
+            what = f"Train twice as long, train.steps={2 * goal}, in a new run: this one's learning rate has run out."
+        else:
+            what = f"Train twice as long: go on with train.steps={2 * goal}."
+        return [Advice(what, gain, "validation loss", f"By the curve through {len(loss.values)} evaluations.")]
+    if trained.verdict == TRAINED and len(loss.values) >= ENOUGH_EVALUATIONS:
         enough = loss.steps[np.flatnonzero(loss.values <= loss.values.min() + loss.worth)[0]]
         saved = 1.0 - float(enough / loss.steps[-1])
         why = f"From step {count(enough)} on the validation loss was within 1 % of its best."

@@ -9,7 +9,7 @@ import numpy as np
 import yaml
 
 from lockstep.explain.charts import evenly
-from lockstep.explain.record import Record
+from lockstep.explain.record import Record, took
 from lockstep.explain.units import count, fine, moment, number, plural, seconds
 from lockstep.explain.utilisation import usages
 
@@ -84,7 +84,7 @@ def _evaluations(record: Record) -> Table:
         line = evaluations[place]
         scores = [line["scores"].get(name) for name in names]
         shown = [fine(value) if isinstance(value, int | float) else "-" for value in scores]
-        rows.append((count(line["step"]), *shown, seconds(float(line.get("seconds") or 0.0))))
+        rows.append((count(line["step"]), *shown, seconds(took(line))))
     signature = str(evaluations[-1].get("signature") or "") if evaluations else ""
     note = f"sacreBLEU's signature: {signature}" if signature else ""
     return Table("Evaluations", ("step", *names, "took"), rows, note)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from lockstep.explain import charts
 from lockstep.explain.answer import Answer, Figure, told
-from lockstep.explain.record import Record
+from lockstep.explain.record import Record, took
 from lockstep.explain.steps import PHASES
 from lockstep.explain.units import count, moment, plural, seconds, share
 
@@ -43,7 +43,7 @@ def measure(record: Record) -> Duration:
     parts = {"start": sum(max(0.0, start) for start in starts)}
     parts |= {phase: float(getattr(worker.every, phase).sum()) for phase in PHASES}
     for name, kinds in (("evaluation", ["evaluation"]), ("checkpoints", ["checkpoint"]), ("probes", ["model", "link"])):
-        parts[name] = sum(float(line.get("seconds") or 0.0) for kind in kinds for line in worker.of(kind))
+        parts[name] = sum(took(line) for kind in kinds for line in worker.of(kind))
     if not parts["probes"]:
         del parts["probes"]
     parts["other"] = max(0.0, wall - sum(parts.values()))

@@ -48,11 +48,11 @@ class Launch:
 
     @property
     def attempt(self) -> int:
-        return int(self.facts.get("attempt", 1))
+        return _whole(self.facts.get("attempt")) or 1
 
     @property
     def workers(self) -> int:
-        return int(self.facts.get("workers", 1))
+        return _whole(self.facts.get("workers")) or 1
 
     @property
     def strategy(self) -> str:
@@ -68,13 +68,14 @@ class Record:
     notes: list[str] = field(default_factory=list)
 
     @classmethod
-    def open(cls, path: Path, running: bool | None = None) -> "Record":
-        run = RunDirectory(path)
-        if not path.is_dir():
+    def open(cls, path: Path, name: str | None = None, running: bool | None = None) -> "Record":
+        """The run in a folder; `name` is what a person calls it, when it is a copy of a run elsewhere."""
+        run = RunDirectory(path, name)
+        if not path.is_dir() and name is None:
             raise LockstepError(f"There is no run folder {path}.", "`lockstep runs FOLDER` lists the runs in it.", 2)
         if not any(run.journal.glob("worker-*.jsonl")) and not (run.config.exists() and run.choices.exists()):
             raise LockstepError(
-                f"{path} is not a run: it has no journal.",
+                f"{run.name} is not a run: it has no journal.",
                 "Name a folder that `lockstep train` made; `lockstep runs FOLDER` lists them.",
                 code=2,
             )
@@ -198,7 +199,7 @@ class Record:
                 elif line["kind"] == "resume":
                     launch.resumed = _whole(line.get("step"))
                 elif line["kind"] in ("evaluation", "checkpoint"):
-                    began = moment - float(line.get("seconds") or 0.0)
+                    began = moment - took(line)
                     launch.first_moment = min(began, launch.first_moment or began)
         self._add_steps(found)
         return found
@@ -311,6 +312,12 @@ class Record:
     def reached(self) -> int:
         steps = self.primary.steps
         return int(steps.step[-1]) if len(steps) else 0
+
+
+def took(line: Line) -> float:
+    """Seconds of an event; none when it does not say."""
+    seconds = line.get("seconds")
+    return float(seconds) if isinstance(seconds, int | float) else 0.0
 
 
 def _whole(value: Any) -> int | None:

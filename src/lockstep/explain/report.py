@@ -91,7 +91,7 @@ class Proof:
 def make(path: Path, name: str | None = None, running: bool | None = None) -> Report:
     """Reads a run directory and answers everything that can be answered from it. `running` is for a copy of a run
     elsewhere, which cannot tell by itself."""
-    record = Record.open(path, running)
+    record = Record.open(path, name, running)
     seen, wall = machines(record), duration.measure(record)
     held_back = bottleneck.find(record)
     learned, by_heart = trained.judge(record), overfitting.judge(record)

@@ -62,7 +62,7 @@ WIDTH = len(fields(Steps))
 
 
 def row(line: Line) -> list[float]:
-    """A step line in the order of the columns; raises when it is not one. Journals have millions: no more work than this."""
+    """A step line in the order of the columns; raises when it is not one. Journals have millions: keep it lean."""
     phases, words, told = line["phases"], line.get("words") or {}, line.get
     if not isinstance(line["step"], int):
         raise ValueError("a step without a number")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.explain.measured import Measured
-from lockstep.explain.record import Record, Worker
+from lockstep.explain.record import Record, Worker, took
 from lockstep.explain.steps import PHASES
 
 
@@ -102,4 +102,4 @@ def words_per_second(record: Record, measured: Measured) -> float:
 
 
 def _seconds(worker: Worker, kind: str) -> float:
-    return sum(float(line.get("seconds") or 0.0) for line in worker.of(kind))
+    return sum(took(line) for line in worker.of(kind))

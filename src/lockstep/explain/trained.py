@@ -27,6 +27,7 @@ class Series:
     """A score over the evaluations; gains are positive where it gets better."""
 
     name: str
+    higher_is_better: bool
     steps: Column
     values: Column
     worth: float
@@ -71,7 +72,7 @@ def series(record: Record, name: str, higher: bool) -> Series:
         scale, worth = math.inf, WORTH_LOSS * abs(float(values[-1])) if len(values) else 0.0
     curve, lately = fit(steps, values, 0.0, scale), slope(steps, values)
     gain = curve.change().times(sign) if curve else None
-    return Series(name, steps, values, worth, curve, gain, lately.times(sign) if lately else None)
+    return Series(name, higher, steps, values, worth, curve, gain, lately.times(sign) if lately else None)
 
 
 def judge(record: Record) -> Trained:
@@ -97,12 +98,11 @@ def _decide(record: Record, loss: Series, score: Series | None) -> tuple[str, st
         return TOO_EARLY, "the validation loss is still that of guessing: nothing has been learned yet"
     if loss.verdict == TRAINED and score is not None and score.verdict == LEARNING:
         return LEARNING, f"the loss is flat, but {shown(score.name)} still rises"
-    worse = loss.gain is not None and loss.gain.value < -loss.worth
-    best = count(loss.steps[int(loss.values.argmin())])
+    if loss.verdict == TRAINED and loss.gain is not None and loss.gain.value < -loss.worth:
+        best = count(loss.steps[int(loss.values.argmin())])
+        return TRAINED, f"it is past its best, the validation loss was lowest at step {best}"
     reasons = {
-        TRAINED: f"it is past its best, the validation loss was lowest at step {best}"
-        if worse
-        else "twice the steps would hardly change the validation loss",
+        TRAINED: "twice the steps would hardly change the validation loss",
         LEARNING: "the validation loss still falls",
         TOO_EARLY: "the evaluations scatter too much, or are too few, to tell a plateau from progress",
     }
@@ -121,7 +121,7 @@ def answer(record: Record, found: Trained) -> Answer:
     relative = loss.gain.times(1 / float(loss.values[-1])) if loss.gain is not None and loss.values[-1] else None
     if relative is not None and loss.gain is not None and loss.gain.value > 0:
         text += (
-            f" Twice the steps are expected to lower the validation loss of {number(float(loss.values[-1]), 4)} by "
+            f" Twice the steps are expected to lower the validation loss of {fine(float(loss.values[-1]))} by "
             f"{number(loss.gain.value, 2)} ({share(relative.value)}; 80 % interval {share(relative.low)} to "
             f"{share(relative.high)})."
         )
@@ -142,7 +142,7 @@ def _figures(one: Series) -> list[Figure]:
     evaluations = plural(len(one.values), "evaluation")
     if not len(one.values):
         return [missing(f"validation {one.name}", "no evaluation in the journal")]
-    best = int(one.values.argmin() if one.name == "loss" else one.values.argmax())
+    best = int(one.values.argmax() if one.higher_is_better else one.values.argmin())
     at_best = f"step {count(one.steps[best])}, of {evaluations}"
     figures = [
         told(f"{one.name} at the last evaluation", float(one.values[-1]), fine, f"step {count(one.steps[-1])}"),
