@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -108,16 +109,33 @@ def manifest(run: Path, step: int) -> dict[str, Any]:
 
 
 def weights(run: Path, step: int) -> dict[str, bytes]:
-    """Every tensor of a checkpoint (model and optimizer) as bytes, whatever files it is spread over."""
-    from safetensors import safe_open
-
-    found: dict[str, bytes] = {}
-    for path in sorted((run / "checkpoints" / f"step-{step:08d}" / "state").glob("*.safetensors")):
-        with safe_open(path, framework="numpy") as file:
-            found |= {name: file.get_tensor(name).tobytes() for name in file.keys()}  # noqa: SIM118
+    """Every tensor of a checkpoint (model and optimizer) as bytes, whole, whatever files and parts it is spread over."""
+    found = {name: _joined(parts) for name, parts in saved_parts(run, step).items()}
     assert any(name.startswith("optimizer.") for name in found)
     assert any(name.startswith("model.") for name in found)
+    return {name: whole.tobytes() for name, whole in found.items()}
+
+
+def saved_parts(run: Path, step: int) -> dict[str, list[tuple[list[int], np.ndarray]]]:
+    """What the files of a checkpoint hold of each tensor: where a part begins in it, and the part."""
+    from safetensors import safe_open
+
+    found: dict[str, list[tuple[list[int], np.ndarray]]] = {}
+    for path in sorted((run / "checkpoints" / f"step-{step:08d}" / "state").glob("*.safetensors")):
+        with safe_open(path, framework="numpy") as file:
+            places = json.loads(file.metadata()["DCP_SHARDING_INFO"])
+            for name in file.keys():  # noqa: SIM118
+                found.setdefault(name, []).append((places[name]["saved_offsets"], file.get_tensor(name)))
     return found
+
+
+def _joined(parts: list[tuple[list[int], np.ndarray]]) -> np.ndarray:
+    ends = [[first + size for first, size in zip(begin, part.shape, strict=True)] for begin, part in parts]
+    whole = np.empty([max(last) for last in zip(*ends, strict=True)], parts[0][1].dtype)
+    for (begin, part), end in zip(parts, ends, strict=True):
+        whole[tuple(slice(*bounds) for bounds in zip(begin, end, strict=True))] = part
+    assert sum(part.size for _, part in parts) == whole.size, "parts are missing or there twice"
+    return whole
 
 
 @contextmanager
@@ -128,10 +146,10 @@ def running(
     train = command("train", tiny.config, "train.steps=100000", *settings, "--workers", workers, "--run", run)
     process = subprocess.Popen(train, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while len(steps(run, workers - 1)) < steps_first:
             assert process.poll() is None, process.communicate()[1]
-            assert time.monotonic() < deadline, "no step within a minute"
+            assert time.monotonic() < deadline, "no step within three minutes"
             time.sleep(0.05)
         yield process
     finally:

@@ -93,13 +93,19 @@ class MadeUp:
         resumed: int | None = None,
         stop: str | None = "finished",
         rate: Callable[[int], float] = rising,
+        of_step: Mapping[str, Any] | None = None,
         **facts: Any,
     ) -> None:
+        """`of_step` are more facts of every step line, `facts` more of the `run` line."""
         machines = [self.hosts[rank % len(self.hosts)] for rank in range(workers)]
         about = [{"host": host, "device": "cpu", "device_name": "cpu", "cores": 8} for host in machines]
         (self.folder / "environment.json").write_text(json.dumps({"versions": {"torch": "2.13.0"}, "workers": about}))
         (self.folder / "choices.json").write_text(json.dumps({"launches": attempt, "precision": "fp32"}))
-        told = {"workers": workers, "strategy": "allreduce" if workers > 1 else "single", "precision": "fp32"}
+        told: dict[str, Any] = {
+            "workers": workers,
+            "strategy": "allreduce" if workers > 1 else "single",
+            "precision": "fp32",
+        }
         told |= {"threads": 1, "metric": "sacrebleu", "higher_is_better": True, "changed": {}, "without": []}
         for rank in range(workers):
             self.write(rank, "run", attempt=attempt, **(told | facts))
@@ -109,10 +115,9 @@ class MadeUp:
         for step in steps:
             taken = [sum(phases(rank, step).values()) for rank in range(workers)]
             self.now += max(taken)
+            own = {"loss": loss(step), "lr": rate(step), "attempt": attempt, "warmup": step - steps.start < 5}
             for rank in range(workers):
-                self._step(
-                    rank, step, phases(rank, step), loss(step), rate(step), workers, attempt, step - steps.start < 5
-                )
+                self._step(rank, step, phases(rank, step), workers, **(own | dict(of_step or {})))
             if scores and step in scores:
                 self.now += 1.5
             for rank in range(workers) if scores and step in scores else ():
@@ -123,17 +128,13 @@ class MadeUp:
             self.write(rank, "stop", reason=stop, step=steps[-1] if steps else 0, signal=None)
         self.now += 60.0
 
-    def _step(
-        self, rank: int, step: int, phases: Phases, loss: float, rate: float, workers: int, attempt: int, warmup: bool
-    ) -> None:
+    def _step(self, rank: int, step: int, phases: Phases, workers: int, **own: Any) -> None:
         words = 1000 + step % 7
         self.write(
             rank,
             "step",
             step=step,
             epoch=0,
-            loss=loss,
-            lr=rate,
             grad_norm=1.0,
             words={"source": words // workers, "target": words // workers},
             seconds=sum(phases.values()),
@@ -141,11 +142,10 @@ class MadeUp:
             merge_overlapped=0.01,
             bytes_sent=self.bytes_sent if workers > 1 else 0,
             cursor=step,
-            attempt=attempt,
             scope=self.scope,
-            warmup=warmup,
             applied=True,
             batch="00",
             global_target_words=words,
             watching=0.0001,
+            **own,
         )

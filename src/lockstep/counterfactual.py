@@ -1,4 +1,5 @@
-"""Runs that leave something out, to show what it costs. `LOCKSTEP_WITHOUT=communication` is one.
+"""Runs that leave something out, to show what it costs: LOCKSTEP_WITHOUT=communication, or =input (the first few batches
+are used again and again), or =nothing, to compare with.
 
 Such a run measures time and nothing else: what it trains is worthless, so it evaluates nothing and saves nothing.
 """
@@ -7,7 +8,7 @@ import os
 
 from lockstep.errors import LockstepError
 
-KNOWN = ("communication",)
+KNOWN = ("nothing", "communication", "input")
 
 
 def left_out() -> list[str]:

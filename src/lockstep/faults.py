@@ -1,11 +1,13 @@
 """Named points where a test can make a worker fail. Without LOCKSTEP_FAULT a point is one look at an empty list.
 
 `LOCKSTEP_FAULT=kill:rank=1:phase=merge:step=7` kills rank 1 when it reaches that point; several are joined by commas.
-Actions: `kill` (SIGKILL), `stop` (SIGSTOP), `term` (SIGTERM), `nan` (the caller spoils its gradient), `error` (raises).
+Actions: `kill` (SIGKILL), `stop` (SIGSTOP), `term` (SIGTERM), `nan` (the caller spoils its gradient), `error` (raises),
+`slow` (`slow:phase=backward:rank=1:times=3` makes computing, or with `phase=input` the input, three times as long).
 """
 
 import os
 import signal
+import time
 from dataclasses import dataclass
 
 PHASES = (
@@ -15,6 +17,7 @@ PHASES = (
     "backward",
     "merge",
     "update",
+    "serve",
     "evaluate",
     "save",
     "rename",
@@ -36,6 +39,7 @@ class Fault:
     phase: str
     rank: int | None = None
     step: int | None = None
+    times: int = 1
 
 
 def parse(text: str) -> list[Fault]:
@@ -44,11 +48,13 @@ def parse(text: str) -> list[Fault]:
     for part in filter(None, text.split(",")):
         action, *pairs = part.split(":")
         values = {key: value for key, _, value in (pair.partition("=") for pair in pairs)}
-        numbers = {key: int(value) for key, value in values.items() if key in ("rank", "step") and value.isdigit()}
-        understood = action in (*_SIGNALS, "nan", "error") and values.get("phase") in PHASES
+        numbers = {
+            key: int(value) for key, value in values.items() if key in ("rank", "step", "times") and value.isdigit()
+        }
+        understood = action in (*_SIGNALS, "nan", "error", "slow") and values.get("phase") in PHASES
         if not understood or len(numbers) + 1 != len(pairs):
             raise ValueError(f"LOCKSTEP_FAULT: cannot read {part!r}")
-        faults.append(Fault(action, values["phase"], numbers.get("rank"), numbers.get("step")))
+        faults.append(Fault(action, values["phase"], numbers.get("rank"), numbers.get("step"), numbers.get("times", 1)))
     return faults
 
 
@@ -74,6 +80,13 @@ def at(phase: str, step: int | None = None) -> str | None:
                 os.kill(os.getpid(), _SIGNALS[fault.action])
             elif fault.action == "error":
                 raise RuntimeError(f"fault injected at {phase}, step {_now}")
-            else:
+            elif fault.action != "slow":
                 return fault.action
     return None
+
+
+def slow(phase: str, seconds: float) -> None:
+    """Makes what took `seconds` take longer, where a fault asks for it."""
+    for fault in _faults:
+        if fault.action == "slow" and fault.phase == phase and fault.rank in (None, int(os.environ.get("RANK", "0"))):
+            time.sleep((fault.times - 1) * seconds)

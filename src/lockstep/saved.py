@@ -31,6 +31,9 @@ class Progress:
     best_step: int | None = None
     score: float | None = None  # of this very step, when it was evaluated
     scalars: dict[str, float] = field(default_factory=dict)
+    lineage: list[tuple[str, int]] = field(default_factory=list)
+    """Where workers come and go: the starts from a checkpoint that led here, each a name and the checkpoint's step. When
+    all died, what they did beyond it was lost; the names tell in a journal which steps those were."""
 
 
 @dataclass(frozen=True)

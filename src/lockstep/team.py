@@ -23,6 +23,27 @@ class Team:
     size: int
     device: torch.device
     facts: dist.ProcessGroup | None = None
+    workers: dist.ProcessGroup | None = None  # for tensors; None: all processes are workers
+    servers: int = 0  # processes beyond the workers, which hold parameters
+    timeout_seconds: float = 600.0
+
+    @property
+    def serving(self) -> bool:
+        """Is this process one of the servers?"""
+        return self.rank >= self.size
+
+    @property
+    def apart(self) -> bool:
+        """Do the workers come and go, so that no group connects them?"""
+        return self.size > 1 and self.facts is None
+
+    def party(self) -> "Team":
+        """Those who settle small facts with this worker."""
+        return self.alone() if self.apart else self
+
+    def alone(self) -> "Team":
+        """This worker as a team of its own."""
+        return Team(0, 1, self.device)
 
     @property
     def primary(self) -> bool:
@@ -57,7 +78,7 @@ class Team:
         return self.gather(result)[0]  # type: ignore[return-value]
 
     def close(self) -> None:
-        if self.size > 1 and dist.is_initialized():
+        if self.size + self.servers > 1 and dist.is_initialized():
             dist.destroy_process_group()
 
 
@@ -75,14 +96,24 @@ def pick_device(wanted: str, local_rank: int) -> torch.device:
     return torch.device("cuda", local_rank)
 
 
-def join(device: str = "auto", timeout_seconds: float = 600.0) -> Team:
-    """Meets the other workers that the environment (RANK, WORLD_SIZE, MASTER_ADDR, ...) tells of."""
+def join(device: str = "auto", timeout_seconds: float = 600.0, servers: int = 0, apart: bool = False) -> Team:
+    """Meets the other processes that the environment (RANK, WORLD_SIZE, MASTER_ADDR, ...) tells of; the last `servers`
+    of them hold parameters. `apart`: they come and go, and nobody is met now."""
     rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    place = pick_device(device, int(os.environ.get("LOCAL_RANK", "0")))
+    workers = size - servers
+    if workers < 1:
+        raise LockstepError(
+            f"{size} process{'es' * (size > 1)} cannot be {servers} servers and at least one worker.",
+            "Start more of them, or lower strategy.servers.",
+            code=2,
+        )
+    place = pick_device("cpu" if rank >= workers else device, int(os.environ.get("LOCAL_RANK", "0")))
     if size == 1:
         return Team(rank, size, place)
     if place.type == "cuda":
         torch.cuda.set_device(place)
+    if apart:
+        return Team(rank, size, place, timeout_seconds=timeout_seconds)
     backend = "cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo"
     if "MASTER_ADDR" not in os.environ or "MASTER_PORT" not in os.environ:
         raise LockstepError(
@@ -93,7 +124,9 @@ def join(device: str = "auto", timeout_seconds: float = 600.0) -> Team:
     address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     try:
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds))
-        facts = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_seconds))
+        timeout = timedelta(seconds=timeout_seconds)
+        facts = dist.new_group(list(range(workers)), backend="gloo", timeout=timeout)
+        group = dist.new_group(list(range(workers)), timeout=timeout) if servers else None
     except dist.DistNetworkError as error:
         if "EADDRINUSE" in str(error) or "already in use" in str(error):
             raise PortTaken(f"Port {address} is already in use.", "Set MASTER_PORT to a free one.", code=2) from None
@@ -106,4 +139,4 @@ def join(device: str = "auto", timeout_seconds: float = 600.0) -> Team:
             f"Not all {size} workers came to {address} within {timeout_seconds:.0f} seconds.",
             "Check that the job was started on every machine.",
         ) from None
-    return Team(rank, size, place, facts)
+    return Team(rank, workers, place, facts, group, servers, timeout_seconds)

@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+import pytest
+
 from conftest import Tiny, lockstep, steps
 from lockstep.watch.journal import read
 
 
-def test_without_communication_nothing_is_sent_and_nothing_is_saved(tiny: Tiny, tmp_path: Path) -> None:
-    train = ("train", tiny.config, "--workers", 2, "--run", tmp_path)
+@pytest.mark.parametrize("strategy", ["allreduce", "sharded"])
+def test_without_communication_nothing_is_sent_and_nothing_is_saved(tiny: Tiny, tmp_path: Path, strategy: str) -> None:
+    train = ("train", tiny.config, f"strategy.name={strategy}", "--workers", 2, "--run", tmp_path)
     lockstep(*train, LOCKSTEP_WITHOUT="communication")
     journal = read(tmp_path / "journal")
     assert journal.of("run")[0]["without"] == ["communication"]

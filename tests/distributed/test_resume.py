@@ -33,18 +33,42 @@ KILLS = (
 )
 
 
+FEW = (KILLS[3], KILLS[5], KILLS[8])
+
+
+def way(*settings: object, workers: int, kills: tuple[str, ...] = FEW, slow: bool = False) -> object:
+    name = "-".join(str(setting).rsplit("=", 1)[-1].strip("-") for setting in settings) or "allreduce"
+    marks = [pytest.mark.xdist_group(f"kills-{name}-{workers}"), *([pytest.mark.slow] if slow else [])]
+    return pytest.param(settings, workers, kills, marks=marks, id=f"{name}-{workers}x{len(kills)}")
+
+
+SERVER, LOCAL = "strategy.name=server", ("strategy.name=local", "strategy.every=4")
+POWERSGD = ("strategy.gradients=powersgd", "strategy.powersgd_start=4", "strategy.powersgd_rank=2")
+
+
 @pytest.mark.parametrize(
-    "workers",
+    ("settings", "workers", "kills"),
     [
-        pytest.param(3, marks=pytest.mark.xdist_group("kills-3")),
-        pytest.param(2, marks=[pytest.mark.xdist_group("kills-2"), pytest.mark.slow]),
-        pytest.param(1, marks=pytest.mark.xdist_group("kills-1")),
+        way(workers=3, kills=KILLS),
+        way(workers=2, kills=KILLS, slow=True),
+        way(workers=1, kills=KILLS),
+        way("strategy.name=sharded", workers=2),
+        way("strategy.name=sharded", workers=3, kills=KILLS, slow=True),
+        way(SERVER, "--servers", 2, workers=2),
+        way(SERVER, workers=3, slow=True),
+        way(*LOCAL, workers=2),
+        way(*POWERSGD, workers=2, slow=True),
+        way("strategy.name=replicas", workers=2, slow=True),
+        way(SERVER, "--servers", 1, workers=2, kills=KILLS, slow=True),
+        way(SERVER, workers=2, kills=KILLS, slow=True),
     ],
 )
-def test_ten_kills_end_in_the_same_bits(tiny: Tiny, tmp_path: Path, workers: int) -> None:
-    train = ("train", tiny.config, *SETTINGS, "--workers", workers, "--run")
+def test_kills_anywhere_end_in_the_same_bits(
+    tiny: Tiny, tmp_path: Path, settings: tuple[object, ...], workers: int, kills: tuple[str, ...]
+) -> None:
+    train = ("train", tiny.config, *SETTINGS, *settings, "--workers", workers, "--run")
     run, straight = tmp_path / "killed", tmp_path / "straight"
-    for number, point in enumerate(KILLS):
+    for number, point in enumerate(kills):
         victim = "" if "rank" in point else f":rank={number % workers}"
         result = lockstep(*train, run, fault=f"kill:{point}{victim}", code=None)
         assert result.returncode != 0, f"nobody was killed at {point}"
@@ -54,9 +78,10 @@ def test_ten_kills_end_in_the_same_bits(tiny: Tiny, tmp_path: Path, workers: int
     lockstep(*train, run)
     lockstep(*train, straight)
     assert weights(run, STEPS) == weights(straight, STEPS)
-    assert [(line["step"], line["batch"]) for line in steps(run)] == [
-        (line["step"], line["batch"]) for line in steps(straight)
-    ]
+    for rank in range(workers):
+        assert [(line["step"], line["batch"]) for line in steps(run, rank)] == [
+            (line["step"], line["batch"]) for line in steps(straight, rank)
+        ]
     assert not list((run / "checkpoints").glob(".step-*")), "something half-written was left"
 
 

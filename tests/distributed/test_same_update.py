@@ -1,33 +1,104 @@
-"""Promise 1 and 2: order and update do not depend on the number of workers."""
+"""Promises 1 and 2: order and update depend neither on the number of workers nor on how their gradients meet."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from conftest import Tiny, lockstep, steps
+from conftest import Tiny, lockstep, steps, weights
 from lockstep.data.batches import Order, Position
 from lockstep.data.corpus import Corpus
 from lockstep.data.settings import BatchSettings
 
-WORKERS = (1, 2, 3)
 UNEQUAL = ("batch.words=null", "batch.sentences=7", "batch.bucket=false", "batch.balance=false")
+PACKETS = "strategy.bucket_mb=0.02"  # so that even the tiny model travels in several
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way for gradients to cross processes, and how close to a single process it must stay."""
+
+    settings: tuple[object, ...]
+    tolerance: float = 1e-5
+    workers: tuple[int, ...] = (2, 3)
+    sent: Callable[[int, int], float] | None = lambda p, w: 2 * p * (w - 1) / w
+    """Bytes that a worker sends in a step, for `p` bytes of parameters and `w` workers, as docs/strategies.md has it.
+    None: it depends on the layers, and has a test of its own."""
+
+
+WAYS = {
+    "allreduce": Way((PACKETS,)),
+    "bf16": Way(("strategy.gradients=bf16",), 1e-2, sent=lambda p, w: p * (w - 1) / w),
+    "fp16": Way(("strategy.gradients=fp16",), 1e-2, (2,), sent=lambda p, w: p * (w - 1) / w),
+    "sharded": Way(("strategy.name=sharded",), sent=None),
+    "sharded, kept": Way(("strategy.name=sharded", "strategy.keep_gathered=true"), workers=(2,), sent=None),
+    "sharded, bf16": Way(("strategy.name=sharded", "strategy.gradients=bf16"), 1e-2, (3,), sent=None),
+    "server-0": Way(("strategy.name=server", PACKETS)),
+    "server-1": Way(("strategy.name=server", "--servers", 1), sent=lambda p, w: p),
+    "server-2": Way(("strategy.name=server", "--servers", 2, PACKETS), sent=lambda p, w: p),
+    "resilient": Way(("strategy.name=resilient", PACKETS)),
+    "resilient-bf16": Way(
+        ("strategy.name=resilient", "strategy.gradients=bf16"), 1e-2, (2,), sent=lambda p, w: p * (w - 1) / w
+    ),
+    "one-worker-server": Way(("strategy.name=server", "--servers", 1, PACKETS), workers=(1,), sent=lambda p, w: p),
+}
+LEFT_TO_TEST_ALL = {("bf16", 3), ("server-1", 3), ("resilient", 3), ("sharded, bf16", 3), ("resilient-bf16", 2)}
+CASES = [
+    pytest.param(
+        name,
+        workers,
+        marks=[
+            pytest.mark.xdist_group(f"same-update-{name}"),
+            *([pytest.mark.slow] if (name, workers) in LEFT_TO_TEST_ALL else []),
+        ],
+    )
+    for name, way in WAYS.items()
+    for workers in way.workers
+]
 
 
 @pytest.fixture(scope="module")
-def runs(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+def train(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Thirty steps in some way; each is run once."""
     folder = tmp_path_factory.mktemp("same-update")
-    for workers in WORKERS:
-        settings = ("train.steps=30", "model.dropout=0", *UNEQUAL)
-        lockstep("train", tiny.config, *settings, "--workers", workers, "--run", folder / str(workers))
-    return {workers: folder / str(workers) for workers in WORKERS}
+
+    def train(name: str = "single", workers: int = 1) -> Path:
+        run = folder / f"{name}-{workers}"
+        if not run.exists():
+            way = WAYS.get(name, Way(()))
+            settings = ("train.steps=30", "model.dropout=0", *UNEQUAL, *way.settings)
+            lockstep("train", tiny.config, *settings, "--workers", workers, "--run", run)
+        return run
+
+    return train
 
 
-@pytest.mark.parametrize("workers", [2, 3])
-def test_losses_follow_the_single_process(runs: dict[int, Path], workers: int) -> None:
-    single = [line["loss"] for line in steps(runs[1])]
+@pytest.fixture(scope="module")
+def runs(train: Callable[..., Path]) -> dict[int, Path]:
+    return {1: train(), 2: train("allreduce", 2), 3: train("allreduce", 3)}
+
+
+@pytest.mark.parametrize(("name", "workers"), CASES)
+def test_losses_follow_the_single_process(train: Callable[..., Path], name: str, workers: int) -> None:
+    single, other = steps(train()), steps(train(name, workers))
     assert len(single) == 30
-    assert [line["loss"] for line in steps(runs[workers])] == pytest.approx(single, rel=1e-5)
+    assert [line["batch"] for line in other] == [line["batch"] for line in single]
+    losses = [line["loss"] for line in single]
+    assert [line["loss"] for line in other] == pytest.approx(losses, rel=WAYS[name].tolerance)
+    assert any(line["grad_norm"] > 1.0 for line in other), "clipping must have had something to do"
+
+
+@pytest.mark.parametrize(("name", "workers"), [case for case in CASES if WAYS[str(case.values[0])].sent])
+def test_what_is_sent_follows_the_documented_formula(train: Callable[..., Path], name: str, workers: int) -> None:
+    run = train(name, workers)
+    model = {key: value for key, value in weights(run, 30).items() if not key.startswith("optimizer.")}
+    formula = WAYS[name].sent
+    assert formula is not None
+    expected = formula(sum(map(len, model.values())), workers)
+    for rank in range(workers):
+        assert all(line["bytes_sent"] == pytest.approx(expected, rel=1e-3) for line in steps(run, rank))
 
 
 @pytest.mark.parametrize("workers", [2, 3])
@@ -52,17 +123,20 @@ def test_every_worker_journals_the_global_loss(runs: dict[int, Path], workers: i
     assert all([line["loss"] for line in steps(runs[workers], rank)] == primary for rank in range(workers))
 
 
-def test_micro_batches_change_nothing(runs: dict[int, Path], tiny: Tiny, tmp_path: Path) -> None:
-    settings = ("train.steps=30", "model.dropout=0", "batch.micro_words=12", *UNEQUAL)
+@pytest.mark.parametrize("name", ["allreduce", "sharded", "sharded, kept", "server-1", "resilient"])
+def test_micro_batches_change_nothing(runs: dict[int, Path], tiny: Tiny, tmp_path: Path, name: str) -> None:
+    settings = ("train.steps=30", "model.dropout=0", "batch.micro_words=12", *UNEQUAL, *WAYS[name].settings)
     lockstep("train", tiny.config, *settings, "--workers", 2, "--run", tmp_path)
     single = [line["loss"] for line in steps(runs[1])]
     assert [line["loss"] for line in steps(tmp_path)] == pytest.approx(single, rel=1e-5)
 
 
-def test_a_worker_without_a_sentence_takes_part(runs: dict[int, Path], tiny: Tiny, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["allreduce", "sharded", "server-0", "resilient"])
+def test_a_worker_without_a_sentence_takes_part(tiny: Tiny, tmp_path: Path, name: str) -> None:
     settings = ("train.steps=3", "model.dropout=0", "batch.words=null", "batch.sentences=2", "batch.bucket=false")
     for workers in (1, 3):
-        lockstep("train", tiny.config, *settings, "--workers", workers, "--run", tmp_path / str(workers))
+        way = WAYS[name].settings if workers > 1 else ()
+        lockstep("train", tiny.config, *settings, *way, "--workers", workers, "--run", tmp_path / str(workers))
     single = [line["loss"] for line in steps(tmp_path / "1")]
     assert [line["loss"] for line in steps(tmp_path / "3")] == pytest.approx(single, rel=1e-5)
     assert min(line["words"]["target"] for line in steps(tmp_path / "3", 2)) == 0

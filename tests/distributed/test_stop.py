@@ -7,14 +7,26 @@ import pytest
 
 from conftest import Tiny, lockstep, manifest, running, steps
 
+ASYNC = ("strategy.name=server", "strategy.mode=async", "--servers", "1")
+
 
 @pytest.mark.parametrize(
-    ("workers", "number", "code"), [(1, signal.SIGINT, 130), (2, signal.SIGINT, 130), (2, signal.SIGTERM, 143)]
+    ("settings", "workers", "number", "code"),
+    [
+        ((), 1, signal.SIGINT, 130),
+        ((), 2, signal.SIGINT, 130),
+        ((), 2, signal.SIGTERM, 143),
+        (("strategy.name=sharded",), 2, signal.SIGTERM, 143),
+        (("strategy.name=server", "--servers", "1"), 2, signal.SIGTERM, 143),
+        (("strategy.name=local", "strategy.every=3"), 2, signal.SIGTERM, 143),
+        (("strategy.name=replicas",), 2, signal.SIGTERM, 143),
+        (("strategy.name=resilient",), 2, signal.SIGINT, 130),
+    ],
 )
 def test_a_signal_saves_and_stops_all_workers_at_the_same_step(
-    tiny: Tiny, tmp_path: Path, workers: int, number: signal.Signals, code: int
+    tiny: Tiny, tmp_path: Path, settings: tuple[str, ...], workers: int, number: signal.Signals, code: int
 ) -> None:
-    with running(tiny, tmp_path, workers=workers) as process:
+    with running(tiny, tmp_path, *settings, workers=workers) as process:
         process.send_signal(number)
         _, error = process.communicate(timeout=60)
     assert process.returncode == code, error
@@ -33,9 +45,12 @@ def test_a_second_launch_on_the_same_run_is_refused(tiny: Tiny, tmp_path: Path) 
         assert process.poll() is None
 
 
-def test_a_gradient_that_is_not_finite_on_one_worker_is_left_out_by_all(tiny: Tiny, tmp_path: Path) -> None:
+@pytest.mark.parametrize("strategy", ["allreduce", "sharded"])
+def test_a_gradient_that_is_not_finite_on_one_worker_is_left_out_by_all(
+    tiny: Tiny, tmp_path: Path, strategy: str
+) -> None:
     fault = "nan:phase=gradient:rank=1:step=4"
-    lockstep("train", tiny.config, "--workers", 2, "--run", tmp_path, fault=fault)
+    lockstep("train", tiny.config, f"strategy.name={strategy}", "--workers", 2, "--run", tmp_path, fault=fault)
     for rank in (0, 1):
         assert [line["step"] for line in steps(tmp_path, rank) if not line["applied"]] == [4]
         assert all(line["grad_norm"] is not None for line in steps(tmp_path, rank) if line["step"] != 4)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.watch.journal import Journal, lines, read, worker_file
+from lockstep.watch.journal import Journal, lines, read, read_together, worker_file
 
 
 def write(folder: Path, *entries: tuple[str, dict[str, Any]], rank: int = 0) -> Path:
@@ -76,6 +76,48 @@ def test_a_step_computed_again_counts_by_its_last_attempt(tmp_path: Path) -> Non
     write(tmp_path, step(1, attempt=1), step(2, attempt=1), step(3, attempt=1))
     write(tmp_path, step(2, attempt=2), step(3, attempt=2), step(4, attempt=2))
     assert [(line["step"], line["attempt"]) for line in read(tmp_path).steps] == [(1, 1), (2, 2), (3, 2), (4, 2)]
+
+
+def test_a_heal_undoes_what_went_beyond_it(tmp_path: Path) -> None:
+    write(tmp_path, step(1), step(2), step(3), ("heal", {"step": 2, "from": 1}), step(4))
+    assert [line["step"] for line in read(tmp_path).steps] == [1, 2, 4]
+
+
+A, B = ("1.1", 0), ("1.4", 2)  # a start from the beginning, and one from a checkpoint at step 2 after all had died
+
+
+def start(*lineage: tuple[str, int], kind: str = "resume", step: int | None = None) -> tuple[str, dict[str, Any]]:
+    return kind, {"step": lineage[-1][1] if step is None else step, "lineage": lineage}
+
+
+def test_a_heal_undoes_steps_of_a_branch_that_was_lost(tmp_path: Path) -> None:
+    write(tmp_path, start(A), *(step(number, branch=A[0]) for number in (1, 2, 3, 4)))  # dies
+    write(tmp_path, start(A, B, kind="heal", step=5), step(6, branch=B[0]))  # the others had died too, and begun at 2
+    assert [line["step"] for line in read(tmp_path).steps] == [1, 2, 6]
+    write(tmp_path, start(("1.9", 0), kind="heal", step=9))
+    assert not read(tmp_path).steps
+
+
+def test_what_the_first_worker_missed_is_read_from_the_others(tmp_path: Path) -> None:
+    write(tmp_path, start(A), step(1, branch=A[0], by=0), step(2, branch=A[0], by=0))  # and then it died
+    write(tmp_path, start(A), step(2, branch=A[0], by=1), step(3, branch=A[0], by=1), rank=1)
+    write(tmp_path, ("stop", {"step": 3, "reason": "finished"}), ("quorum", {"step": 3}), rank=1)
+    together = read_together(tmp_path)
+    assert [(line["step"], line["by"]) for line in together.steps] == [(1, 0), (2, 0), (3, 1)]
+    assert [line["kind"] for line in together.events] == ["resume", "stop"]
+
+
+def test_what_others_did_in_a_branch_that_was_lost_does_not_come_back(tmp_path: Path) -> None:
+    write(tmp_path, start(A), *(step(number, branch=A[0]) for number in (1, 2, 3)), rank=1)  # dies for good
+    kind, facts = start(A, B)
+    write(tmp_path, (kind, facts | {"time": time.time() + 1}))
+    assert [line["step"] for line in read_together(tmp_path).steps] == [1, 2]
+
+
+def test_where_workers_do_not_come_and_go_the_first_speaks_for_all(tmp_path: Path) -> None:
+    write(tmp_path, step(1))
+    write(tmp_path, step(1), step(2), rank=1)
+    assert [line["step"] for line in read_together(tmp_path).steps] == [1]
 
 
 def test_a_torn_last_line_is_skipped_and_counted_wherever_it_was_cut(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def failed(**failures: ProcessFailure) -> ChildFailedError:
 
 def test_a_workers_own_sentence_reaches_the_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = told(tmp_path / "e", monkeypatch, LockstepError("The disk is full.", "Make room.", code=2))
-    cause = _root_cause(failed(r0=ProcessFailure(0, 11, 2, file)))
+    cause = _root_cause(failed(r0=ProcessFailure(0, 11, 2, file)), workers=2)
     assert (cause.message, cause.remedy, cause.code) == ("The disk is full.", "Make room.", 2)
 
 
@@ -35,13 +35,13 @@ def test_what_a_worker_says_of_itself_comes_before_lost_connections(
 ) -> None:
     lost = told(tmp_path / "lost", monkeypatch, LostPeer(0, "Connection closed by peer"))
     own = told(tmp_path / "own", monkeypatch, LockstepError("No whole checkpoint."))
-    cause = _root_cause(failed(r0=ProcessFailure(0, 11, 1, lost), r1=ProcessFailure(1, 12, 1, own)))
+    cause = _root_cause(failed(r0=ProcessFailure(0, 11, 1, lost), r1=ProcessFailure(1, 12, 1, own)), workers=2)
     assert cause.message == "No whole checkpoint."
 
 
 def test_a_killed_worker_is_named_with_its_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lost = told(tmp_path / "lost", monkeypatch, LostPeer(0, "Connection closed by peer"))
-    cause = _root_cause(failed(r0=ProcessFailure(0, 11, 1, lost), r1=ProcessFailure(1, 12, -9, "")))
+    cause = _root_cause(failed(r0=ProcessFailure(0, 11, 1, lost), r1=ProcessFailure(1, 12, -9, "")), workers=2)
     assert cause.message == "Worker 1 (process 12) was killed by SIGKILL (out of memory?)."
     assert "last checkpoint" in cause.remedy
 
@@ -49,14 +49,14 @@ def test_a_killed_worker_is_named_with_its_signal(tmp_path: Path, monkeypatch: p
 def test_a_port_that_was_taken_meanwhile_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = told(tmp_path / "e", monkeypatch, PortTaken("Port 127.0.0.1:1 is already in use.", "Set another.", code=2))
     lost = told(tmp_path / "lost", monkeypatch, LostPeer(1, "Connection closed by peer"))
-    cause = _root_cause(failed(r1=ProcessFailure(1, 12, 1, lost), r0=ProcessFailure(0, 11, 2, file)))
+    cause = _root_cause(failed(r1=ProcessFailure(1, 12, 1, lost), r0=ProcessFailure(0, 11, 2, file)), workers=2)
     assert isinstance(cause, PortTaken)
 
 
 def test_a_port_that_was_taken_meanwhile_is_chosen_again(monkeypatch: pytest.MonkeyPatch) -> None:
     ports: list[int] = []
 
-    def once(command: list[str], workers: int, port: int, stop_seconds: int) -> None:
+    def once(command: list[str], workers: int, servers: int, port: int, stop_seconds: int) -> None:
         ports.append(port)
         if len(ports) == 1:
             raise PortTaken("Port 1 is already in use.")
@@ -67,7 +67,7 @@ def test_a_port_that_was_taken_meanwhile_is_chosen_again(monkeypatch: pytest.Mon
 
 
 def test_the_worker_that_failed_first_is_blamed(tmp_path: Path) -> None:
-    cause = _root_cause(failed(r1=ProcessFailure(1, 12, 1, ""), r0=ProcessFailure(0, 11, -9, "")))
+    cause = _root_cause(failed(r1=ProcessFailure(1, 12, 1, ""), r0=ProcessFailure(0, 11, -9, "")), workers=2)
     assert cause.message.startswith("Worker 1 (process 12) ended with exit code 1")
 
 

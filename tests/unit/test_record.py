@@ -11,6 +11,7 @@ from lockstep.explain import duration
 from lockstep.explain.record import Record
 from lockstep.explain.report import make, text
 from lockstep.explain.summary import summarise
+from lockstep.watch.journal import read_together
 from madeup import PLAIN, MadeUp
 
 
@@ -158,3 +159,53 @@ def test_losses_that_are_not_numbers_are_left_out(tmp_path: Path) -> None:
     assert np.isnan(Record.open(tmp_path).primary.steps.loss).all()
     assert len(make(tmp_path).answers) == 11
     assert summarise(tmp_path).loss is None
+
+
+def test_where_workers_come_and_go_the_record_agrees_with_the_journal_reader(tmp_path: Path) -> None:
+    """All die at step 30 and begin anew at 20 in a new branch; worker 0 dies for good at step 40."""
+    run = MadeUp(tmp_path)
+    first, second = [("1.1", 0)], [("1.1", 0), ("1.5", 20)]
+    for rank in (0, 1):
+        run.write(rank, "resume", step=0, attempt=1, lineage=first)
+    run.launch(range(1, 31), stop=None, of_step={"branch": "1.1"}, strategy="resilient")
+    for rank in (0, 1):
+        run.write(rank, "resume", step=20, attempt=1, lineage=second)
+    run.launch(range(21, 41), stop=None, of_step={"branch": "1.5"}, strategy="resilient")
+    last = json.loads((tmp_path / "journal" / "worker-0001.jsonl").read_text().splitlines()[-1])
+    for number in range(41, 61):
+        run.write(1, **(last | {"step": number, "time": last["time"] + 0.1 * (number - 40)}))
+    run.now += 10.0
+    run.write(1, "stop", step=60, reason="finished", signal=None)
+    record, reading = Record.open(tmp_path), read_together(tmp_path / "journal")
+    assert record.primary.steps.step.tolist() == [line["step"] for line in reading.steps] == list(range(1, 61))
+    assert record.reached == 60
+    assert record.state == "finished"
+    assert len(record.launches) == 1
+    assert len(make(tmp_path).answers) == 11
+
+
+def test_a_heal_undoes_what_the_worker_had_done_beyond_it(tmp_path: Path) -> None:
+    run = MadeUp(tmp_path)
+    run.launch(range(1, 31), workers=1, stop=None, strategy="resilient")
+    run.write(0, "heal", step=25, attempt=1)
+    run.launch(range(26, 28), workers=1, stop=None, strategy="resilient")
+    assert Record.open(tmp_path).primary.steps.step.tolist() == list(range(1, 28))
+
+
+def test_shares_of_a_step_count_one_by_one(tmp_path: Path) -> None:
+    """Asynchronous servers: a worker may take two shares of the same step."""
+    run = MadeUp(tmp_path, scope="worker")
+    run.launch(range(1, 21), of_step={"part": 0, "staleness": 1})
+    run.launch(range(1, 21), of_step={"part": 1, "staleness": 3})
+    assert len(Record.open(tmp_path).primary.steps) == 40
+    (late,) = [figure for figure in make(tmp_path).answers[4].figures if figure.name == "staleness"]
+    assert late.value == pytest.approx(2.0)
+
+
+def test_the_last_step_is_that_of_the_worker_that_went_furthest(tmp_path: Path) -> None:
+    run = MadeUp(tmp_path, scope="worker")
+    run.launch(range(1, 21))
+    line = json.loads((tmp_path / "journal" / "worker-0001.jsonl").read_text().splitlines()[-2])
+    run.write(1, **(line | {"step": 25}))
+    assert Record.open(tmp_path).reached == 25
+    assert summarise(tmp_path).step == 25

@@ -106,9 +106,12 @@ def test_a_proof_is_shown_when_there_is_one(tmp_path: Path) -> None:
         "alone_seconds": 0.09,
     }
     MadeUp(tmp_path)
-    (tmp_path / "proof.json").write_text(json.dumps(proof | {"sentence": "Communication costs 20 % of a step."}))
+    (tmp_path / "proof.json").write_text(
+        json.dumps(proof | {"sentence": "step 100 ms: communication costs 20%"} | {"bottleneck": "network"})
+    )
     report = made(tmp_path)
-    assert report.verdict[2] == "Communication costs 20 % of a step."
+    expected = "The bottleneck is network, proven by leaving things out: step 100 ms: communication costs 20%."
+    assert report.verdict[2] == expected
     assert "Proof by leaving things out" in page(report)
     assert "| without communication | 80.00 ms | -20.0% |" in text(report)
 

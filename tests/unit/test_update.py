@@ -127,7 +127,7 @@ def test_the_loss_scale_cancels_out_of_the_update() -> None:
     scaled, plain = updater(loss_scale=1024.0), updater()
     for ours in (scaled, plain):
         loss = ours.module(torch.ones(2, 3)).square().sum()
-        ours.scaled(loss).backward()
+        ours.backward(loss)
         ours.apply(RATE)
     assert_same(snapshot(scaled)[0], snapshot(plain)[0])  # a power of two changes no bit
 
@@ -166,13 +166,13 @@ def test_the_loss_scale_never_falls_below_one() -> None:
 
 def test_the_scale_in_use_unscales_the_step_that_makes_it_grow() -> None:
     growing, plain = updater(loss_scale=4.0), updater()
-    assert growing.scale is not None
-    growing.scale.good_steps = LossScale.GROW_AFTER - 1
+    assert growing.guard.scale is not None
+    growing.guard.scale.good_steps = LossScale.GROW_AFTER - 1
     give(growing, 4.0)
     give(plain, 1.0)
     growing.apply(RATE)
     plain.apply(RATE)
-    assert growing.scale.value == 8.0
+    assert growing.guard.scale.value == 8.0
     assert_same(snapshot(growing)[0], snapshot(plain)[0])
 
 

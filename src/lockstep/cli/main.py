@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from lockstep import __version__
-from lockstep.cli import config, data, demo, evaluate, report, runs, train, translate
+from lockstep.cli import config, data, demo, evaluate, prove, report, runs, train, translate
 from lockstep.errors import LockstepError
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app.command()(evaluate.evaluate)
 app.command()(translate.translate)
 app.command()(report.report)
 app.command()(runs.runs)
+app.command()(prove.prove)
 app.add_typer(data.app, name="data")
 app.add_typer(config.app, name="config")
 

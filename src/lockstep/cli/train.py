@@ -20,6 +20,9 @@ def train(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes on this machine; default: one per GPU, else one.")
     ] = None,
+    servers: Annotated[
+        int | None, typer.Option(min=0, help="Processes that only hold parameters, for strategy.name=server.")
+    ] = None,
     run: Annotated[
         str | None,
         typer.Option(
@@ -43,7 +46,7 @@ def train(
     from lockstep.cli.common import read_config
 
     words = config or []
-    settings = read_config(words, run)
+    settings = read_config(words + ([f"strategy.servers={servers}"] if servers is not None else []), run)
     if run is None:
         run = str(Path("runs") / Path(words[0]).stem)
     run_training(settings, run, workers, port, as_json)
@@ -90,13 +93,22 @@ def _devices(config: "RunConfig") -> int:
 def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int | None:
     """Returns the signal that ended the launch, if one did."""
     from lockstep.launch.local import launch
+    from lockstep.launch.loose import launch as launch_loose
     from lockstep.train import worker
 
-    if workers == 1:
+    servers = config.strategy.servers if config.strategy.name == "server" else 0
+    if workers + servers == 1:
         worker.train(config, run)
         return None
     program = [sys.executable, "-m", "lockstep.train.worker", str(run), config.model_dump_json()]
-    stopped = launch(program, workers, port)
+    if config.strategy.name == "resilient":
+        from lockstep.launch import groups
+
+        resilient, patience = config.strategy, config.train.timeout_seconds
+        stopped = groups.launch(program, workers, resilient.restarts, resilient.dead_after_seconds, patience)
+    else:
+        loose = servers and config.strategy.mode == "async"  # workers that die are not needed
+        stopped = (launch_loose if loose else launch)(program, workers, servers, port)
     return stopped.signal if stopped else None
 
 
@@ -108,6 +120,7 @@ def _close(run: str | Path, as_json: bool, show: bool, told_to_stop: int | None,
 
     from lockstep.cli.common import print_json, summary_table
     from lockstep.cli.report import closing_report
+    from lockstep.counterfactual import left_out
     from lockstep.explain.summary import summarise
     from lockstep.remote.place import working_folder
 
@@ -115,7 +128,7 @@ def _close(run: str | Path, as_json: bool, show: bool, told_to_stop: int | None,
     if told_to_stop is not None and (summary.ended is None or summary.ended < begin):
         print("Stopped before a new step was saved. The same command starts from the last checkpoint.", file=sys.stderr)
         sys.exit(128 + told_to_stop)
-    report = closing_report(run)
+    report = None if left_out() else closing_report(run)
     if as_json:
         print_json(summary.as_dict() | {"report": report and str(report)})
     elif show:

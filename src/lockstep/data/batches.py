@@ -80,7 +80,7 @@ class Order:
                 last = number + 1 == len(plan)
                 after = Position(epoch + 1, 0) if last else Position(epoch, number + 1)
                 indices = plan[number]
-                yield GlobalBatch(indices, int(self.target_lengths[indices].sum()), after)
+                yield GlobalBatch(indices, self.target_words(indices), after)
             epoch, cursor = epoch + 1, 0
 
     def share(self, batch: GlobalBatch, worker: int, workers: int) -> np.ndarray:
@@ -92,6 +92,9 @@ class Order:
         ranked = batch.indices[np.argsort(-cost, kind="stable")]
         turn = np.arange(len(ranked)) % (2 * workers)
         return ranked[np.minimum(turn, 2 * workers - 1 - turn) == worker]
+
+    def target_words(self, share: np.ndarray) -> int:
+        return int(self.target_lengths[share].sum())
 
     def micro_batches(self, share: np.ndarray) -> list[np.ndarray]:
         """A share cut into pieces of at most `micro_words` target words."""

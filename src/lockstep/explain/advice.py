@@ -14,6 +14,8 @@ from lockstep.explain.trained import LEARNING, TRAINED, Trained
 from lockstep.explain.units import count, share
 
 WORTH_SAYING = 0.03
+HALVES = ("allreduce", "sharded", "resilient")
+"""Strategies that can send gradients in half as many bytes."""
 ENOUGH_EVALUATIONS = 8
 """Half of them still make a curve."""
 
@@ -52,6 +54,9 @@ def _step(record: Record, found: Bottleneck, training: float) -> list[Advice]:
     words = record.setting("batch.words")
     twice = f"batch.words={2 * words}" if isinstance(words, int) else "a larger batch"
     network, imbalance, given = (found.cost(cause) * training for cause in (NETWORK, IMBALANCE, INPUT))
+    if record.launch.get("strategy") in HALVES and record.setting("strategy.gradients") == "fp32":
+        why = f"It halves what is sent, and the exchange costs {share(found.cost(NETWORK))} of a step."
+        advice.append(Advice("Send gradients as bf16: strategy.gradients=bf16.", network / 2, "wall time", why))
     if found.workers > 1:
         what = f"Send half as often: {twice}."
         why = f"The exchange costs {share(found.cost(NETWORK))} of a step. Larger steps learn differently: check the score."

@@ -9,7 +9,8 @@ import numpy as np
 import yaml
 
 from lockstep.explain.charts import evenly
-from lockstep.explain.record import Record, took
+from lockstep.explain.journal_file import took
+from lockstep.explain.record import Record
 from lockstep.explain.units import count, fine, moment, number, plural, seconds
 from lockstep.explain.utilisation import usages
 

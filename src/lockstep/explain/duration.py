@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from lockstep.explain import charts
 from lockstep.explain.answer import Answer, Figure, told
-from lockstep.explain.record import Record, took
+from lockstep.explain.journal_file import took
+from lockstep.explain.record import Record
 from lockstep.explain.steps import PHASES
 from lockstep.explain.units import count, moment, plural, seconds, share
 

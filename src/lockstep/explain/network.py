@@ -101,10 +101,10 @@ def answer(record: Record, found: Bottleneck | None, traffic: Traffic | None) ->
 
 def _figures(record: Record, found: Bottleneck, traffic: Traffic) -> list[Figure]:
     how = record.measured.how("mean", f"journals of {plural(len(record.measured.workers), 'worker')}")
-    ring = "counted by the strategy (a ring sends 2 (n - 1) / n of the gradients)"
+    ring = " (a ring passes 2 (n - 1) / n of the gradients)" if record.launch.get("strategy") == "allreduce" else ""
     slower = max(0.0, traffic.exposed - found.cost(NETWORK))
     figures = [
-        told("sent per step and worker", traffic.bytes_per_step, megabytes, f"{ring}; {how}"),
+        told("sent per step and worker", traffic.bytes_per_step, megabytes, f"counted by the strategy{ring}; {how}"),
         told("exposed waiting", traffic.exposed, share, f"merge over the step's seconds; {how}"),
         told("of it the exchange itself", found.cost(NETWORK), share, found.how),
         told("of it waiting for slower workers", slower, share, "the difference of both"),

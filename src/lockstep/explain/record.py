@@ -1,8 +1,7 @@
 """Everything a run directory tells, read once and with patience: what is missing or damaged is noted, never fatal."""
 
 import math
-from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,13 @@ import numpy as np
 import yaml
 
 from lockstep.errors import LockstepError
+from lockstep.explain.journal_file import JournalFile, read_file, took, whole
 from lockstep.explain.measured import Measured
-from lockstep.explain.steps import WIDTH, Column, Steps, row, standing
+from lockstep.explain.steps import Column, Steps, joined, standing
 from lockstep.files import read_json
 from lockstep.rundir import RunDirectory
 from lockstep.saved import Saved, read_saved
-from lockstep.watch.journal import Line, lines, worker_file
+from lockstep.watch.journal import SHARED, Line, worker_file
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Worker:
     events: list[Line]
     damaged: int
 
-    def of(self, kind: str) -> list[Line]:
-        return [event for event in self.events if event["kind"] == kind]
+    def of(self, *kinds: str) -> list[Line]:
+        return [event for event in self.events if event["kind"] in kinds]
 
 
 @dataclass
@@ -48,11 +48,11 @@ class Launch:
 
     @property
     def attempt(self) -> int:
-        return _whole(self.facts.get("attempt")) or 1
+        return whole(self.facts.get("attempt")) or 1
 
     @property
     def workers(self) -> int:
-        return _whole(self.facts.get("workers")) or 1
+        return whole(self.facts.get("workers")) or 1
 
     @property
     def strategy(self) -> str:
@@ -66,6 +66,7 @@ class Record:
     path: Path
     running: bool | None = None  # None: ask the run's lock
     notes: list[str] = field(default_factory=list)
+    _files: dict[int, JournalFile] = field(default_factory=dict)
 
     @classmethod
     def open(cls, path: Path, name: str | None = None, running: bool | None = None) -> "Record":
@@ -145,51 +146,73 @@ class Record:
         return found
 
     @cached_property
-    def primary(self) -> Worker:
-        """Worker 0, or the first whose journal is here."""
-        ranks = self.ranks
-        if not ranks:
-            self.notes.append("There is no journal: the run ended before its first line.")
-        return self._worker(ranks[0] if ranks else 0)
-
-    @cached_property
     def ranks(self) -> list[int]:
         stems = (path.stem.removeprefix("worker-") for path in self.run.journal.glob("worker-*.jsonl"))
         return sorted(int(stem) for stem in stems if stem.isdigit())
 
+    def _file(self, rank: int) -> JournalFile:
+        if rank not in self._files:
+            self._files[rank] = read_file(worker_file(self.run.journal, rank))
+        return self._files[rank]
+
+    @cached_property
+    def _first(self) -> JournalFile:
+        """Of worker 0, or of the first worker whose journal is here."""
+        if not self.ranks:
+            self.notes.append("There is no journal: the run ended before its first line.")
+        return self._file(self.ranks[0] if self.ranks else 0)
+
+    @cached_property
+    def _comes_and_goes(self) -> bool:
+        """May workers miss steps that others take?"""
+        return any(line.get("strategy") == "resilient" or "lineage" in line for line in self._first.events)
+
+    @cached_property
+    def primary(self) -> Worker:
+        """The first worker. Where workers come and go, what it missed is taken from the others' journals."""
+        worker = self._worker(self.ranks[0] if self.ranks else 0)
+        if not self._comes_and_goes:
+            return worker
+        others = [self._worker(rank) for rank in self.ranks[1:]]
+        known = {(line["kind"], line.get("step")) for line in worker.events if line["kind"] in SHARED}
+        events, steps = list(worker.events), worker.steps
+        for other in others:
+            steps = joined(steps, other.steps)
+            missed = [line for line in other.of(*SHARED) if (line["kind"], line.get("step")) not in known]
+            known |= {(line["kind"], line.get("step")) for line in missed}
+            events += missed
+        events.sort(key=lambda line: float(line["time"]))
+        return replace(worker, steps=steps, events=events)
+
     @cached_property
     def workers(self) -> dict[int, Worker]:
         first = self.primary
-        return {rank: first if rank == first.rank else self._worker(rank, first) for rank in self.ranks or [0]}
+        return {rank: first if rank == first.rank else self._worker(rank) for rank in self.ranks or [0]}
 
-    def _worker(self, rank: int, primary: Worker | None = None) -> Worker:
-        columns = array("d")
-        events, damaged = list[Line](), 0
-        path = worker_file(self.run.journal, rank)
-        for line in lines(path) if path.exists() else ():
-            try:
-                if line is None:
-                    raise ValueError
-                if line["kind"] == "step":
-                    columns.fromlist(row(line))  # all of it, or nothing
-                else:
-                    float(line["time"])
-                    events.append(line)
-            except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
-                damaged += 1
-        every = Steps(*np.array(columns, np.float64).reshape(-1, WIDTH).T)
-        told = [event for event in (primary.events if primary else events) if event["kind"] == "resume"]
-        pairs = [(_whole(event.get("attempt")), _whole(event.get("step"))) for event in told]
-        resumes = [(attempt, step) for attempt, step in pairs if attempt is not None and step is not None]
-        return Worker(rank, every, standing(every, resumes), events, damaged)
+    def _worker(self, rank: int) -> Worker:
+        file = self._file(rank)
+        every = file.every
+        stands = np.ones(len(every), bool)
+        for line in self._first.events:
+            attempt, step = whole(line.get("attempt")), whole(line.get("step"))
+            if line["kind"] == "resume" and attempt is not None and step is not None:
+                stands &= ~((every.attempt < attempt) & (every.step > step))
+        for line in file.events:
+            step = whole(line.get("step"))
+            if line["kind"] == "heal" and step is not None:  # it took over the state of another worker at this step
+                stands &= ~((every.time <= float(line["time"])) & (every.step > step))
+        if self._comes_and_goes:
+            lines = [line for known in self.ranks for line in self._file(known).events if "lineage" in line]
+            stands &= file.ancestors(max(lines, key=lambda line: float(line["time"]))) if lines else True
+        return Worker(rank, every, standing(every, stands), file.events, file.damaged)
 
     @cached_property
     def launches(self) -> list[Launch]:
-        """In the order of the first worker's journal."""
+        """In the order of the first worker's journal. A worker that is started again within a launch begins no new one."""
         found: list[Launch] = []
         for line in self.primary.events:
             moment = float(line["time"])
-            if line["kind"] == "run":
+            if line["kind"] == "run" and not (found and found[-1].facts.get("attempt") == line.get("attempt")):
                 found.append(Launch(line, moment, moment))
             elif found:
                 launch = found[-1]
@@ -197,7 +220,7 @@ class Record:
                 if line["kind"] == "stop":
                     launch.reason = str(line.get("reason") or "")
                 elif line["kind"] == "resume":
-                    launch.resumed = _whole(line.get("step"))
+                    launch.resumed = whole(line.get("step"))
                 elif line["kind"] in ("evaluation", "checkpoint"):
                     began = moment - took(line)
                     launch.first_moment = min(began, launch.first_moment or began)
@@ -220,7 +243,7 @@ class Record:
         """Those that stand, one per step."""
         found: dict[int, Line] = {}
         for line in self.primary.events:
-            step = _whole(line.get("step"))
+            step = whole(line.get("step"))
             if line["kind"] == "resume" and step is not None:
                 found = {number: known for number, known in found.items() if number <= step}
             elif line["kind"] == "evaluation" and step is not None and isinstance(line.get("scores"), dict):
@@ -310,15 +333,8 @@ class Record:
 
     @property
     def reached(self) -> int:
+        """The last step that any worker took."""
         steps = self.primary.steps
-        return int(steps.step[-1]) if len(steps) else 0
-
-
-def took(line: Line) -> float:
-    """Seconds of an event; none when it does not say."""
-    seconds = line.get("seconds")
-    return float(seconds) if isinstance(seconds, int | float) else 0.0
-
-
-def _whole(value: Any) -> int | None:
-    return int(value) if isinstance(value, int | float) else None
+        if len(steps) and (steps.common == 1).all():
+            return int(steps.step[-1])
+        return max((int(worker.steps.step[-1]) for worker in self.workers.values() if len(worker.steps)), default=0)

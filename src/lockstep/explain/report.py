@@ -176,8 +176,11 @@ def _proof(record: Record) -> Proof | None:
     says = ", ".join(f"{label} {text}" for label, text in zip(known, texts, strict=True))
     title = "A step in runs that leave something out"
     chart = bars("proof", title, says, list(known), [1e3 * one for one in known.values()], texts, "milliseconds")
-    sentence = str(told.get("sentence") or "").strip() or f"Measured by leaving things out: {says}."
-    return Proof(told, sentence, rows, [chart])
+    sentence = str(told.get("sentence") or says).strip().rstrip(".")
+    cause = (
+        f"The bottleneck is {told['bottleneck']}, proven by leaving things out" if "bottleneck" in told else "Proven"
+    )
+    return Proof(told, f"{cause}: {sentence}.", rows, [chart])
 
 
 def write(report: Report, folder: Path, refresh: int | None = None) -> tuple[Path, Path]:

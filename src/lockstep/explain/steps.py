@@ -39,6 +39,7 @@ class Steps:
     epoch: Column
     watching: Column
     staleness: Column
+    part: Column  # which share of the step, where a worker may take several
 
     def __len__(self) -> int:
         return len(self.step)
@@ -93,14 +94,22 @@ def row(line: Line) -> list[float]:
         phases["merge"],
         phases["update"],
         *[math.nan if value is None else value for value in optional],
+        told("part", 0),
     ]
 
 
-def standing(every: Steps, resumes: list[tuple[int, int]]) -> Steps:
-    """Each step once. `resumes` are attempts and the steps they went on from: what earlier ones did beyond is undone."""
-    stands = np.ones(len(every), bool)
-    for attempt, step in resumes:
-        stands &= ~((every.attempt < attempt) & (every.step > step))
+def standing(every: Steps, stands: Mask) -> Steps:
+    """Of the lines that stand each step once, or each share of it, by its last line; in the order of the steps."""
     places = np.flatnonzero(stands)
-    _, last = np.unique(every.step[places][::-1], return_index=True)  # the last of equal steps, in the order of steps
+    key = every.step[places] * 2**20 + every.part[places]
+    _, last = np.unique(key[::-1], return_index=True)  # the last of equal ones
     return every.where(places[len(places) - 1 - last])
+
+
+def joined(steps: Steps, others: Steps) -> Steps:
+    """`steps`, and those of `others` that it lacks."""
+    missed = others.where(~np.isin(others.step, steps.step))
+    if not len(missed):
+        return steps
+    both = {one.name: np.concatenate([getattr(steps, one.name), getattr(missed, one.name)]) for one in fields(Steps)}
+    return Steps(**both).where(np.argsort(np.concatenate([steps.step, missed.step]), kind="stable"))

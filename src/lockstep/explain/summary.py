@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.explain.journal_file import took
 from lockstep.explain.measured import Measured
-from lockstep.explain.record import Record, Worker, took
+from lockstep.explain.record import Record, Worker
 from lockstep.explain.steps import PHASES
 
 

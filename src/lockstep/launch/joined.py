@@ -7,6 +7,8 @@ from lockstep.errors import LockstepError
 
 def joined() -> bool:
     """True when an engine started us as one of its workers; the environment then has what torch.distributed reads."""
+    if "REPLICA_GROUP_ID" in os.environ and "NUM_REPLICA_GROUPS" in os.environ:  # torchft: an engine for each worker
+        os.environ.update(RANK=os.environ["REPLICA_GROUP_ID"], WORLD_SIZE=os.environ["NUM_REPLICA_GROUPS"])
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
         return True
     if "OMPI_COMM_WORLD_RANK" not in os.environ:

@@ -16,6 +16,8 @@ from lockstep.errors import LockstepError, PortTaken
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+AGAIN = "Start the same command again: it goes on from the last checkpoint."
+
 
 @dataclass(frozen=True)
 class Stopped:
@@ -38,20 +40,28 @@ def free_port_or(port: int) -> int:
         return int(probe.getsockname()[1])
 
 
-def launch(command: list[str], workers: int, port: int = 0, stop_seconds: int = 120) -> Stopped | None:
-    """Runs `workers` copies of `command` (a program and its arguments) and waits. Each finds its place in RANK,
-    WORLD_SIZE and so on. Returns normally when all of them succeed; SIGTERM and SIGINT are passed on to the workers,
-    which then have `stop_seconds` to save."""
+def threads(processes: int) -> str:
+    """OMP_NUM_THREADS of each, unless somebody has set it."""
+    return os.environ.get("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // processes)))
+
+
+def launch(
+    command: list[str], workers: int, servers: int = 0, port: int = 0, stop_seconds: int = 120
+) -> Stopped | None:
+    """Runs a copy of `command` (a program and its arguments) for each worker and server and waits. Each finds its place
+    in RANK, WORLD_SIZE and so on; the servers come last. Returns normally when all of them succeed; SIGTERM and SIGINT
+    are passed on to them, and the workers then have `stop_seconds` to save."""
     try:
-        return _launch(command, workers, free_port_or(port), stop_seconds)
+        return _launch(command, workers, servers, free_port_or(port), stop_seconds)
     except PortTaken:
-        return _launch(command, workers, free_port_or(port), stop_seconds)
+        return _launch(command, workers, servers, free_port_or(port), stop_seconds)
 
 
-def _launch(command: list[str], workers: int, port: int, stop_seconds: int) -> Stopped | None:
+def _launch(command: list[str], workers: int, servers: int, port: int, stop_seconds: int) -> Stopped | None:
+    processes = workers + servers
     os.environ.update(
         LOCKSTEP_LAUNCHER=str(os.getpid()),
-        OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // workers))),
+        OMP_NUM_THREADS=threads(processes),
         TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",  # workers of a launch must not meet in the agent's own store
     )
     logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)
@@ -66,7 +76,7 @@ def _launch(command: list[str], workers: int, port: int, stop_seconds: int) -> S
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
-        nproc_per_node=workers,
+        nproc_per_node=processes,
         run_id=uuid.uuid4().hex,
         role="worker",
         rdzv_backend="c10d",
@@ -83,13 +93,17 @@ def _launch(command: list[str], workers: int, port: int, stop_seconds: int) -> S
     except SignalException as stopped:
         return Stopped(stopped.sigval)
     except ChildFailedError as error:
-        raise _root_cause(error) from None
+        raise _root_cause(error, workers) from None
     finally:
         logging.disable(logging.NOTSET)
     return None
 
 
-def _root_cause(error: "ChildFailedError") -> LockstepError:
+def member_name(rank: int, workers: int) -> str:
+    return f"Worker {rank}" if rank < workers else f"Server {rank - workers}"
+
+
+def _root_cause(error: "ChildFailedError", workers: int) -> LockstepError:
     """One sentence out of several workers' ends: what a worker says of itself, else the signal that killed one, else
     the connection that the others lost because of it."""
     told: dict[str, LockstepError] = {}
@@ -104,13 +118,12 @@ def _root_cause(error: "ChildFailedError") -> LockstepError:
         return told["error"]
     if "port" in told:
         return PortTaken(told["port"].message, told["port"].remedy, told["port"].code)
-    again = "Start the same command again: it goes on from the last checkpoint."
     for rank, failure in others:
-        worker = f"Worker {rank} (process {failure.pid})"
+        worker = f"{member_name(rank, workers)} (process {failure.pid})"
         if failure.exitcode >= 0:
-            return LockstepError(f"{worker} ended with exit code {failure.exitcode}; see its message above.", again)
+            return LockstepError(f"{worker} ended with exit code {failure.exitcode}; see its message above.", AGAIN)
         if -failure.exitcode != signal.SIGTERM:
             name = signal.Signals(-failure.exitcode).name
             memory = " (out of memory?)" if name == "SIGKILL" else ""
-            return LockstepError(f"{worker} was killed by {name}{memory}.", again)
-    return told.get("lost") or LockstepError("The workers were stopped by SIGTERM.", again)
+            return LockstepError(f"{worker} was killed by {name}{memory}.", AGAIN)
+    return told.get("lost") or LockstepError("The workers were stopped by SIGTERM.", AGAIN)

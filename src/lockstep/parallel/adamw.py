@@ -11,6 +11,11 @@ from torch.optim.adamw import adamw
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
+def held(tensor: Tensor) -> Tensor:
+    """What this worker holds of a tensor: all of it, or its part of one that is sharded (a DTensor)."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
 class AdamW:
     """Made now and not with the first step, so that the state has one shape at every moment."""
 
@@ -25,16 +30,17 @@ class AdamW:
         }
         self.steps = [torch.zeros((), device=p.device) for p in parameters.values()]  # updates so far
 
+    @torch.no_grad()
     def gradients(self) -> list[Tensor]:
         missing = [name for name, p in self.parameters.items() if p.grad is None]
         assert not missing, f"no gradient for {missing}"
-        return [p.grad for p in self.parameters.values() if p.grad is not None]
+        return [held(p.grad) for p in self.parameters.values() if p.grad is not None]
 
     @torch.no_grad()
     def step(self, gradients: list[Tensor], learning_rate: float) -> None:
-        first, second = (list(self.moments[moment].values()) for moment in MOMENTS)
+        first, second = ([held(tensor) for tensor in self.moments[moment].values()] for moment in MOMENTS)
         adamw(
-            list(self.parameters.values()),
+            [held(parameter) for parameter in self.parameters.values()],
             gradients,
             first,
             second,

@@ -6,7 +6,7 @@ by the global word count beforehand) and the exchange can be timed.
 
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -18,9 +18,27 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lockstep import faults
 from lockstep.counterfactual import left_out
+from lockstep.parallel.agreement import agree_now
+from lockstep.parallel.claims import shares_of_all
+from lockstep.parallel.compress import make_compression, ring_bytes
 from lockstep.parallel.settings import StrategySettings
-from lockstep.parallel.strategy import Agreed, B, Claim, Clock, Context, MakeOptimizer, Order, Outcome, State
+from lockstep.parallel.spans import busy
+from lockstep.parallel.strategy import (
+    Agreed,
+    B,
+    Calm,
+    Claim,
+    Clock,
+    Context,
+    FindTensor,
+    MakeOptimizer,
+    Order,
+    Outcome,
+    State,
+)
 from lockstep.parallel.update import Updater
+
+ONE_BUCKET_MB = 2.0**20
 
 
 @contextmanager
@@ -42,11 +60,14 @@ def _compiler_left_out() -> Iterator[None]:
 
 class AllReduce:
     name = "allreduce"
+    together = True
     lockstep = True
     exact = True
+    ahead = 4
+    members = None
 
     def __init__(self, settings: StrategySettings) -> None:
-        self.bucket_mb = settings.bucket_mb
+        self.settings = settings
         self.silent = "communication" in left_out()
 
     def setup(
@@ -59,11 +80,12 @@ class AllReduce:
     ) -> None:
         self.clock, self.context, self.raw = clock, context, module
         self.updater = Updater(module, make_optimizer, context.clip, context.loss_scale)
+        self.compression = make_compression(self.settings, context.rank, context.size, context.device)
         with _compiler_left_out():
             self._ddp = DistributedDataParallel(
                 module,
                 device_ids=[context.device] if context.device.type == "cuda" else None,
-                bucket_cap_mb=self.bucket_mb,
+                bucket_cap_mb=ONE_BUCKET_MB if self.compression.one_bucket else self.settings.bucket_mb,
                 gradient_as_bucket_view=True,
                 forward_sync_buffers=False,
             )
@@ -89,61 +111,59 @@ class AllReduce:
             unchanged: torch.futures.Future[Tensor] = torch.futures.Future()
             unchanged.set_result(buffer)
             return unchanged
-        self._bytes += buffer.numel() * buffer.element_size()
-        work = dist.all_reduce(buffer, async_op=True)
-        assert work is not None
+        sums, size = self.compression.sum(bucket)
+        self._bytes += size
 
-        def merged(future: torch.futures.Future[list[Tensor]]) -> Tensor:
+        def merged(future: torch.futures.Future[Tensor]) -> Tensor:
             span.append(self.clock.stamp())
-            return future.value()[0]
+            return future.value()
 
-        return work.get_future().then(merged)
+        return sums.then(merged)
 
     @property
     def module(self) -> nn.Module:
         return self._ddp
 
-    def claims(self, order: Order[B], batches: Iterator[B]) -> Iterator[Claim[B]]:
-        for batch in batches:
-            yield Claim(batch, order.share(batch, self.context.rank, self.context.size))
+    def claims(
+        self, order: Order[B], batches: Iterator[B], first: int, due: Callable[[int], bool]
+    ) -> Iterator[Claim[B]]:
+        return shares_of_all(order, batches, first, self.context.team)
+
+    def begin(self, claim: Claim[B]) -> None:
+        pass
 
     def micro(self, last: bool) -> AbstractContextManager[Any]:
         return nullcontext() if last else self._ddp.no_sync()
 
     def backward(self, loss_sum: Tensor, target_words: int) -> None:
-        self.updater.scaled(loss_sum / target_words).backward()
+        self.updater.backward(loss_sum / target_words)
 
     def commit(self, learning_rate: float) -> Outcome:
         returned = self.clock.stamp()
         applied, norm = self.updater.apply(learning_rate)  # waits for the device, so that all stamps can be read
         exposed = self.clock.between(self._spans[-1][0], returned)
         self.clock.move("backward", "merge", exposed)
-        sent = self._bytes * 2 * (self.context.size - 1) // self.context.size  # a ring passes 2 (n - 1) / n of the data
-        outcome = Outcome(applied, norm, sent, max(0.0, self._busy() - exposed))
+        sent = ring_bytes(self._bytes, self.context.size)
+        if not applied:
+            self.compression.forget()
+        outcome = Outcome(applied, norm, sent, max(0.0, busy(self.clock, self._spans) - exposed))
         self._forget()
         return outcome
 
-    def _busy(self) -> float:
-        """Seconds in which at least one bucket was under way."""
-        first, busy, reached = self._spans[0][0], 0.0, 0.0
-        for ready, merged in self._spans:
-            end = self.clock.between(first, merged)
-            busy += max(0.0, end - max(reached, self.clock.between(first, ready)))
-            reached = max(reached, end)
-        return busy
-
     def agree(self, loss_sum: float, stop: bool) -> Agreed:
-        both = torch.tensor([loss_sum, float(stop)], dtype=torch.float64, device=self.context.device)
-        dist.all_reduce(both)
-        total, stops = both.tolist()
-        return Agreed(total, stops > 0)
+        return agree_now(loss_sum, stop, self.context.team)
 
     @contextmanager
-    def quiesce(self) -> Iterator[nn.Module]:
-        yield self.raw
+    def quiesce(self) -> Iterator[Calm]:
+        yield Calm(self.raw, self.context.team)
 
     def state(self) -> State:
-        return self.updater.state()
+        state = self.updater.state()
+        self.compression.add_to(state)
+        return state
 
-    def load(self, scalars: dict[str, float]) -> list[str]:
-        return self.updater.load(scalars)
+    def load(self, scalars: dict[str, float], private: FindTensor) -> list[str]:
+        return self.updater.load(scalars) + self.compression.load(scalars, private)
+
+    def finish(self) -> None:
+        pass

@@ -6,16 +6,50 @@ from lockstep.parallel.strategy import Strategy
 
 
 def make_strategy(settings: StrategySettings, workers: int) -> Strategy:
-    """The strategy of a launch. One worker has nobody to exchange gradients with: it is always `single`."""
-    from lockstep.parallel.allreduce import AllReduce
-    from lockstep.parallel.single import Single
+    """The strategy of a launch. One worker without a server has nobody to exchange anything with: it is `single`."""
+    if workers == 1 and not (settings.name == "server" and settings.servers):
+        from lockstep.parallel.single import Single
 
-    if workers == 1:
         return Single(settings)
-    if settings.name == "single":
+    match settings.name:
+        case "auto" | "allreduce":
+            from lockstep.parallel.allreduce import AllReduce
+
+            return AllReduce(settings)
+        case "sharded":
+            from lockstep.parallel.sharded import Sharded
+
+            return Sharded(settings)
+        case "replicas":
+            from lockstep.parallel.replicas import Replicas
+
+            return Replicas(settings)
+        case "local":
+            from lockstep.parallel.local import Local
+
+            return Local(settings)
+        case "server":
+            from lockstep.parallel.server import Server
+
+            return Server(settings)
+        case "resilient":
+            return _resilient(settings)
+    raise LockstepError(
+        f"strategy.name=single is for one worker, but {workers} were started.",
+        "Use --workers 1 or strategy.name=allreduce.",
+        code=2,
+    )
+
+
+def _resilient(settings: StrategySettings) -> Strategy:
+    try:
+        from lockstep.parallel.resilient import Resilient
+    except ModuleNotFoundError as error:
+        if error.name != "torchft":
+            raise
         raise LockstepError(
-            f"strategy.name=single is for one worker, but {workers} were started.",
-            "Use --workers 1 or strategy.name=allreduce.",
+            "strategy.name=resilient needs torchft, which is not installed.",
+            "pip install 'lockstep-train[resilient]'",
             code=2,
-        )
-    return {"auto": AllReduce, "allreduce": AllReduce}[settings.name](settings)
+        ) from None
+    return Resilient(settings)

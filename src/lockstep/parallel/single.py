@@ -1,21 +1,37 @@
 """One process: no gradient crosses anything."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from torch import Tensor, nn
 
 from lockstep import faults
+from lockstep.parallel.claims import shares_of_all
 from lockstep.parallel.settings import StrategySettings
-from lockstep.parallel.strategy import Agreed, B, Claim, Clock, Context, MakeOptimizer, Order, Outcome, State
+from lockstep.parallel.strategy import (
+    Agreed,
+    B,
+    Calm,
+    Claim,
+    Clock,
+    Context,
+    FindTensor,
+    MakeOptimizer,
+    Order,
+    Outcome,
+    State,
+)
 from lockstep.parallel.update import Updater
 
 
 class Single:
     name = "single"
+    together = True
     lockstep = True
     exact = True
+    ahead = 4
+    members = None
 
     def __init__(self, settings: StrategySettings) -> None:
         pass
@@ -28,22 +44,26 @@ class Single:
         context: Context,
         example: Any,
     ) -> None:
-        self._module = module
+        self._module, self.context = module, context
         self.updater = Updater(module, make_optimizer, context.clip, context.loss_scale)
 
     @property
     def module(self) -> nn.Module:
         return self._module
 
-    def claims(self, order: Order[B], batches: Iterator[B]) -> Iterator[Claim[B]]:
-        for batch in batches:
-            yield Claim(batch, order.share(batch, 0, 1))
+    def claims(
+        self, order: Order[B], batches: Iterator[B], first: int, due: Callable[[int], bool]
+    ) -> Iterator[Claim[B]]:
+        return shares_of_all(order, batches, first, self.context.team)
+
+    def begin(self, claim: Claim[B]) -> None:
+        pass
 
     def micro(self, last: bool) -> nullcontext[None]:
         return nullcontext()
 
     def backward(self, loss_sum: Tensor, target_words: int) -> None:
-        self.updater.scaled(loss_sum / target_words).backward()
+        self.updater.backward(loss_sum / target_words)
 
     def commit(self, learning_rate: float) -> Outcome:
         faults.at("merge")
@@ -53,11 +73,14 @@ class Single:
         return Agreed(loss_sum, stop)
 
     @contextmanager
-    def quiesce(self) -> Iterator[nn.Module]:
-        yield self._module
+    def quiesce(self) -> Iterator[Calm]:
+        yield Calm(self._module, self.context.team)
 
     def state(self) -> State:
         return self.updater.state()
 
-    def load(self, scalars: dict[str, float]) -> list[str]:
+    def load(self, scalars: dict[str, float], private: FindTensor) -> list[str]:
         return self.updater.load(scalars)
+
+    def finish(self) -> None:
+        pass

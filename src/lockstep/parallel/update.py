@@ -1,4 +1,7 @@
-"""One worker's update: unscale, finite check, norm, clip, optimizer. Shared by all strategies that hold a whole model."""
+"""One worker's update: unscale, finite check, norm, clip, optimizer. Shared by all strategies whose workers update."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -25,55 +28,42 @@ class LossScale:
             self.good_steps += 1
 
 
-class Updater:
-    """Model and optimizer of one process."""
+@dataclass(frozen=True)
+class Judgement:
+    """What to do with a gradient."""
 
-    def __init__(
-        self,
-        module: nn.Module,
-        make_optimizer: MakeOptimizer,
-        clip: float | None,
-        loss_scale: float | None,
-    ) -> None:
-        self.module = module
-        self.optimizer = make_optimizer({name: p for name, p in module.named_parameters() if p.requires_grad})
+    finite: bool
+    norm: float
+    factor: float  # to multiply it with: takes the loss scale out, and brings it down to the largest norm allowed
+
+
+class Guard:
+    """Judges gradients by their norm. Workers that see the same norms judge alike."""
+
+    def __init__(self, clip: float | None, loss_scale: float | None) -> None:
         self.clip = clip
         self.scale = LossScale(loss_scale) if loss_scale is not None else None
 
     def scaled(self, loss: Tensor) -> Tensor:
         return loss if self.scale is None else loss * self.scale.value
 
-    def apply(self, learning_rate: float) -> tuple[bool, float]:
-        """Returns (applied, gradient norm). All workers hold the same gradient here, so they decide alike."""
-        gradients = self.optimizer.gradients()
+    def judge(self, scaled_norm: float) -> Judgement:
         scale = self.scale.value if self.scale is not None else 1.0
-        norm = float(get_total_norm(gradients)) / scale
+        norm = scaled_norm / scale
         finite = norm < float("inf")  # false for NaN as well
         if self.scale is not None:
             self.scale.learn(finite)
-        if finite:
-            factor = 1.0 / scale
-            if self.clip is not None and norm > self.clip:
-                factor *= self.clip / norm
-            if factor != 1.0:
-                torch._foreach_mul_(gradients, factor)
-            faults.at("update")
-            self.optimizer.step(gradients, learning_rate)
-        self.optimizer.forget_gradients()
-        return finite, norm
+        factor = 1.0 / scale
+        if self.clip is not None and norm > self.clip:
+            factor *= self.clip / norm
+        return Judgement(finite, norm, factor)
 
-    def state(self) -> State:
-        tensors = dict(self.module.state_dict())
-        for moment, by_name in self.optimizer.moments.items():
-            tensors |= {f"optimizer.{moment}.{name}": tensor for name, tensor in by_name.items()}
-        scalars = {"optimizer.step": float(self.optimizer.steps[0])}
-        if self.scale is not None:
-            scalars |= {"loss_scale.value": self.scale.value, "loss_scale.good_steps": float(self.scale.good_steps)}
-        return State(tensors, scalars)
+    def scalars(self) -> dict[str, float]:
+        if self.scale is None:
+            return {}
+        return {"loss_scale.value": self.scale.value, "loss_scale.good_steps": float(self.scale.good_steps)}
 
     def load(self, scalars: dict[str, float]) -> list[str]:
-        for step in self.optimizer.steps:
-            step.fill_(scalars["optimizer.step"])
         if self.scale is None:
             return []
         if "loss_scale.value" not in scalars:
@@ -81,3 +71,45 @@ class Updater:
         self.scale.value = scalars["loss_scale.value"]
         self.scale.good_steps = int(scalars["loss_scale.good_steps"])
         return []
+
+
+class Updater:
+    """Model and optimizer of one process, or its parts of them: then `norm` makes the norm of the whole from a part."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        make_optimizer: MakeOptimizer,
+        clip: float | None,
+        loss_scale: float | None,
+        norm: Callable[[list[Tensor]], Tensor] = get_total_norm,
+    ) -> None:
+        self.module, self.norm = module, norm
+        self.optimizer = make_optimizer({name: p for name, p in module.named_parameters() if p.requires_grad})
+        self.guard = Guard(clip, loss_scale)
+
+    def backward(self, loss: Tensor) -> None:
+        self.guard.scaled(loss).backward()
+
+    def apply(self, learning_rate: float) -> tuple[bool, float]:
+        """Returns (applied, gradient norm). All workers know the same norm here, so they decide alike."""
+        gradients = self.optimizer.gradients()
+        judgement = self.guard.judge(float(self.norm(gradients)))
+        if judgement.finite:
+            if judgement.factor != 1.0:
+                torch._foreach_mul_(gradients, judgement.factor)
+            faults.at("update")
+            self.optimizer.step(gradients, learning_rate)
+        self.optimizer.forget_gradients()
+        return judgement.finite, judgement.norm
+
+    def state(self) -> State:
+        tensors = dict(self.module.state_dict())
+        for moment, by_name in self.optimizer.moments.items():
+            tensors |= {f"optimizer.{moment}.{name}": tensor for name, tensor in by_name.items()}
+        return State(tensors, {"optimizer.step": float(self.optimizer.steps[0])} | self.guard.scalars())
+
+    def load(self, scalars: dict[str, float]) -> list[str]:
+        for step in self.optimizer.steps:
+            step.fill_(scalars["optimizer.step"])
+        return self.guard.load(scalars)

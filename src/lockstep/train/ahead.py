@@ -1,6 +1,5 @@
 """Input prepared ahead of the step, in a background thread."""
 
-import contextlib
 import queue
 import threading
 from collections.abc import Iterator
@@ -14,37 +13,27 @@ class Ahead(Generic[T]):
 
     def __init__(self, items: Iterator[T], depth: int = 4) -> None:
         self._items = items
-        self._ready: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(depth)
-        self._stopped = threading.Event()
+        self._ready: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
+        self._room = threading.Semaphore(depth)  # taken before an item is made: making one may commit to it
+        self._stopped = False
         self._thread = threading.Thread(target=self._fill, name="lockstep-input", daemon=True)
         self._thread.start()
 
     def _fill(self) -> None:
         try:
-            for item in self._items:
-                if not self._put((item, None)):
-                    return
-            self._put((None, StopIteration()))
+            while self._room.acquire() and not self._stopped:
+                self._ready.put((next(self._items), None))
         except BaseException as error:
-            self._put((None, error))
-
-    def _put(self, entry: tuple[T | None, BaseException | None]) -> bool:
-        while not self._stopped.is_set():
-            try:
-                self._ready.put(entry, timeout=0.5)
-                return True
-            except queue.Full:
-                continue
-        return False
+            self._ready.put((None, error))
 
     def __next__(self) -> T:
         item, error = self._ready.get()
         if error is not None:
             raise error
+        self._room.release()
         return item  # type: ignore[return-value]
 
     def close(self) -> None:
-        self._stopped.set()
-        while self._thread.is_alive():  # it may be waiting for room
-            with contextlib.suppress(queue.Empty):
-                self._ready.get(timeout=0.01)
+        self._stopped = True
+        self._room.release()
+        self._thread.join(timeout=5.0)  # it may be waiting for other workers, who are gone

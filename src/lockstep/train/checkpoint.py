@@ -19,9 +19,11 @@ from torch import Tensor
 from lockstep import faults
 from lockstep.errors import LockstepError
 from lockstep.files import sha256, sync
-from lockstep.parallel.strategy import State
+from lockstep.parallel.strategy import FindTensor, State
 from lockstep.saved import Progress, Saved, listed, signed
 from lockstep.team import Team
+
+PRIVATE = "private."
 
 
 def save(
@@ -78,7 +80,8 @@ def _write_state(folder: Path, state: State, team: Team) -> None:
     try:
         writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
         with _quiet():
-            dcp_save(state.tensors, storage_writer=writer, process_group=team.facts, no_dist=team.size == 1)
+            named = {PRIVATE + name: tensor for name, tensor in state.private.items()}
+            dcp_save(state.tensors | named, storage_writer=writer, process_group=team.facts, no_dist=team.size == 1)
     except (CheckpointException, OSError, RuntimeError) as error:
         raise unwritten(folder.parent, error) from None
 
@@ -143,3 +146,21 @@ def load(saved: Saved, tensors: dict[str, Tensor], team: Team) -> None:
     with torch.no_grad(), _quiet():
         reader = HuggingFaceStorageReader(str(saved.path / "state"))
         dcp_load(tensors, storage_reader=reader, process_group=team.facts, no_dist=team.size == 1)
+
+
+def private(saved: Saved) -> FindTensor:
+    """Finds tensors that only the strategy which saved them can use."""
+    from safetensors import safe_open
+
+    paths: dict[str, Path] = {}
+    for path in sorted((saved.path / "state").glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            paths |= {name: path for name in file.keys() if name.startswith(PRIVATE)}  # noqa: SIM118
+
+    def find(name: str) -> Tensor | None:
+        if PRIVATE + name not in paths:
+            return None
+        with safe_open(paths[PRIVATE + name], framework="pt") as file:
+            return file.get_tensor(PRIVATE + name)
+
+    return find

@@ -11,20 +11,19 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lockstep import faults
 from lockstep.config import RunConfig
 from lockstep.counterfactual import left_out
 from lockstep.errors import LockstepError
 from lockstep.parallel.adamw import AdamW
-from lockstep.parallel.strategy import Context, Strategy
+from lockstep.parallel.strategy import Calm, Claim, Context, Meeting, Members, Rest, Strategy
 from lockstep.remote.mirror import Mirror
 from lockstep.rundir import RunDirectory
 from lockstep.saved import Progress, Saved, newest_whole, read_saved
-from lockstep.tasks.task import MicroBatch, Task
+from lockstep.tasks.task import GlobalBatch, MicroBatch, Task
 from lockstep.team import Team
 from lockstep.train import checkpoint, precision
 from lockstep.train.ahead import Ahead
@@ -36,6 +35,11 @@ from lockstep.watch.journal import Journal
 
 WARMUP_STEPS = 5
 """The first steps of a launch fill caches and pools: they are journalled as warm-up and left out of averages."""
+READY_MADE = WARMUP_STEPS
+"""Batches that a run without input uses again and again: so many as the warm-up needs."""
+
+
+Prepared = tuple[Claim[GlobalBatch] | Rest[GlobalBatch], Sequence[MicroBatch]]
 
 
 class StopSignal:
@@ -71,6 +75,12 @@ class Loop:
     progress: Progress = field(default_factory=Progress)
     board: Board | None = None
     show: Show | None = None
+    parameters: int = 0
+    warm: int = 0  # the last step of the warm-up
+    made: list[Sequence[MicroBatch]] = field(default_factory=list)  # where input is left out
+    participants: tuple[int, ...] = ()  # where workers come and go: those of the last meeting
+    healed: bool = False  # from a peer, which is waiting for this worker's gradients
+    ending: str | None = None  # why that peer was about to stop
 
     def train(self) -> str:
         """Trains until the steps are done, patience runs out or a signal comes; returns which."""
@@ -84,133 +94,252 @@ class Loop:
             self.board = Board(self.run.tensorboard, self.progress.step)
             self.show = Show(self.run.console, settings.steps, self.progress.step)
             self._say_start()
-        batches = self.task.batches(self.progress.epoch, self.progress.cursor)
-        counterfactual = bool(left_out())
-        claims = self.strategy.claims(self.task.order, batches)
-        ahead = Ahead((claim.batch, self._ready(claim.share)) for claim in claims)
-        first = self.progress.step + 1
+        members = self.strategy.members
+        ahead = self._ahead()
+        held: Prepared | None = None  # the input of a step that has to be taken again
+        self.warm = self.progress.step + WARMUP_STEPS
         try:
-            if self.progress.score is None and self.progress.step and self.progress.step % settings.evaluate_every == 0:
-                self._evaluate(forward)  # a signal came before it could
-            reason = self._reason_to_stop()
+            if self._missed_evaluation():
+                with self.strategy.quiesce() as calm:
+                    self._evaluate(calm, forward)
+            reason = self.ending or self._reason_to_stop()
             if reason == "finished" and self.show is not None:
                 self.show.say(
                     f"Nothing to do: step {self.progress.step:,} is reached and train.steps is {settings.steps:,}."
                 )
             while reason is None:
-                step = self.progress.step + 1
-                faults.step(step)
                 clock.start()
-
-                batch, micro_batches = next(ahead)
-                faults.at("input")
-                clock.mark("input")
-
-                torch.manual_seed(_seed(settings.seed, step, self.team.rank))
-                loss_sums = []
-                for number, micro in enumerate(micro_batches):
-                    if number:
-                        faults.at("micro")
-                    with self.strategy.micro(last=number + 1 == len(micro_batches)):
-                        faults.at("forward")
-                        with forward():
-                            loss_sum = self.strategy.module(micro.to(device))
-                        if faults.at("gradient") == "nan":
-                            loss_sum = loss_sum * float("nan")
-                        clock.mark("forward")
-                        faults.at("backward")
-                        self.strategy.backward(loss_sum, batch.target_words)
-                        clock.mark("backward")
-                        loss_sums.append(loss_sum.detach())
-
-                rate = learning_rate(self.config.schedule, step, settings.steps, self.task.width)
-                outcome = self.strategy.commit(rate)
-                clock.mark("update")
-
-                agreed = self.strategy.agree(float(sum(loss_sums)), stop_signal.name is not None)
-                clock.mark("merge")
-
-                seconds, phases = clock.finish()
-                self.progress.step = step
-                self.progress.epoch, self.progress.cursor = batch.after.epoch, batch.after.cursor
-                self.progress.score = None
-                words = {
-                    "source": sum(micro.source_words for micro in micro_batches),
-                    "target": sum(micro.target_words for micro in micro_batches),
-                }
-                line = {
-                    "step": step,
-                    "epoch": batch.after.epoch,
-                    "loss": agreed.loss_sum / batch.target_words,
-                    "lr": rate,
-                    "grad_norm": outcome.grad_norm,
-                    "words": words,
-                    "seconds": seconds,
-                    "phases": phases,
-                    "merge_overlapped": outcome.merge_overlapped,
-                    "bytes_sent": outcome.bytes_sent,
-                    "cursor": batch.after.cursor,
-                    "attempt": self.attempt,
-                    "scope": "global" if self.strategy.lockstep else "worker",
-                    "warmup": step < first + WARMUP_STEPS,
-                    "applied": outcome.applied,
-                    "batch": batch.digest,
-                    "global_target_words": batch.target_words,
-                    "watching": clock.own,  # of the step before: this one's line is not written yet
-                }
-                clock.own = 0.0
-                begin = time.perf_counter()
-                self.journal.write("step", **line)
-                self._watch(line)
-                self._tell_news()
-                clock.own += time.perf_counter() - begin
-                self._count_skipped(outcome.applied)
-
-                reason = self._reason_to_stop() or ("signal" if agreed.stop else None)
-                gained = False
-                if counterfactual:
+                if members is not None and self._meet(members).progress is not None:
+                    ahead.close()  # it healed: the data stands elsewhere
+                    ahead, held = self._ahead(), None
+                    reason = self.ending or self._reason_to_stop()
                     continue
-                if reason != "signal" and (step % settings.evaluate_every == 0 or reason == "finished"):
-                    gained = self._evaluate(forward)
-                    told = self.strategy.agree(0.0, stop_signal.name is not None).stop
-                    reason = reason or self._reason_to_stop() or ("signal" if told else None)
-                if gained or reason or step % settings.checkpoint_every == 0:
-                    self._save()
+                clock.mark("merge")
+                claim, micro_batches = held or next(ahead, (None, ()))
+                if claim is None:
+                    reason = "signal"  # it came before anything was begun
+                    break
+                if isinstance(claim, Rest):
+                    step, told = claim.step, claim.stop
+                    self._reach(claim)
+                else:
+                    step = claim.step
+                    counted = self._step(claim, micro_batches, clock, forward, stop_signal)
+                    held = (claim, micro_batches) if counted is None else None
+                    if counted is None:
+                        continue
+                    told = counted
+                    if not self.strategy.together:
+                        continue
+                    self._reach(claim)
+
+                reason = self._reason_to_stop() or ("signal" if told else None)
+                gained = False
+                if left_out():
+                    continue
+                evaluates = reason != "signal" and (step % settings.evaluate_every == 0 or reason == "finished")
+                if not (evaluates or reason or step % settings.checkpoint_every == 0):
+                    continue
+                with self.strategy.quiesce() as calm:
+                    if evaluates:
+                        gained = self._evaluate(calm, forward)
+                        told = self.strategy.agree(0.0, stop_signal.name is not None).stop
+                        reason = reason or self._reason_to_stop() or ("signal" if told else None)
+                    if gained or reason or step % settings.checkpoint_every == 0:
+                        self._save(calm)
+                if reason == "patience" and isinstance(claim, Rest) and not claim.stop:
+                    self.strategy.agree(0.0, stop=True)  # the others have gone on meanwhile
+                    reason = None
             if self.mirror is not None:
                 self.mirror.wait()
                 self._tell_news()
+            if members is not None:
+                self._leave_together(members, reason)
+            self.strategy.finish()
         finally:
             ahead.close()
+            if members is not None:
+                members.close()
             if self.show is not None:
                 self.show.close()
             if self.board is not None:
                 self.board.close()
             stop_signal.restore()
-        self.journal.write("stop", reason=reason, step=self.progress.step, signal=stop_signal.name)
+        facts = {} if members is None else {"digest": _digest(self.strategy.state().tensors)}
+        self.journal.write("stop", reason=reason, step=self.progress.step, signal=stop_signal.name, **facts)
         return reason
 
-    def _ready(self, share: np.ndarray) -> Sequence[MicroBatch]:
+    def _ahead(self) -> Ahead[Prepared]:
+        batches = self.task.batches(self.progress.epoch, self.progress.cursor)
+        claims = self.strategy.claims(self.task.order, batches, self.progress.step + 1, self._due)
+        return Ahead(((claim, self._ready(claim)) for claim in claims), self.strategy.ahead)
+
+    def _step(
+        self,
+        claim: Claim[GlobalBatch],
+        micro_batches: Sequence[MicroBatch],
+        clock: PhaseClock,
+        forward: Callable[[], AbstractContextManager[Any]],
+        stop_signal: StopSignal,
+    ) -> bool | None:
+        """Computes and journals one step; returns whether all were told to stop after it, or None when it did not count
+        and has to be taken again."""
+        step, batch = claim.step, claim.batch
+        if claim.again:
+            self.journal.write("fault", what="computed again: the worker that had claimed it died", step=step)
+        if self.strategy.members is not None:
+            claim, planned = self.strategy.members.revise(claim, self.task.order), claim
+            micro_batches = micro_batches if claim is planned else self._ready(claim)
+        faults.step(step)
+        faults.at("input")
+        clock.mark("input")
+        self.strategy.begin(claim)
+        clock.mark("merge")
+
+        torch.manual_seed(_seed(self.config.train.seed, step, claim.part))
+        loss_sums = []
+        for number, micro in enumerate(micro_batches):
+            if number:
+                faults.at("micro")
+            with self.strategy.micro(last=number + 1 == len(micro_batches)):
+                faults.at("forward")
+                begin = time.perf_counter()
+                with forward():
+                    loss_sum = self.strategy.module(micro.to(self.team.device))
+                if faults.at("gradient") == "nan":
+                    loss_sum = loss_sum * float("nan")
+                clock.mark("forward")
+                faults.at("backward")
+                self.strategy.backward(loss_sum, claim.target_words)
+                faults.slow("backward", time.perf_counter() - begin)
+                clock.mark("backward")
+                loss_sums.append(loss_sum.detach())
+
+        rate = learning_rate(self.config.schedule, step, self.config.train.steps, self.task.width)
+        outcome = self.strategy.commit(rate)
+        clock.mark("update")
+        if outcome.retry is not None:
+            facts = {"what": "merge failed, step taken again", "detail": outcome.retry}
+            self.journal.write("fault", step=step, seconds=clock.finish()[0], **facts)
+            return None
+
+        agreed = self.strategy.agree(float(sum(loss_sums)), stop_signal.name is not None)
+        clock.mark("merge")
+
+        seconds, phases = clock.finish()
+        words = {
+            "source": sum(micro.source_words for micro in micro_batches),
+            "target": sum(micro.target_words for micro in micro_batches),
+        }
+        line = {
+            "step": step,
+            "epoch": batch.after.epoch,
+            "loss": agreed.loss_sum / claim.target_words,
+            "lr": rate,
+            "grad_norm": outcome.grad_norm,
+            "words": words,
+            "seconds": seconds,
+            "phases": phases,
+            "merge_overlapped": outcome.merge_overlapped,
+            "bytes_sent": outcome.bytes_sent,
+            "cursor": batch.after.cursor,
+            "attempt": self.attempt,
+            "scope": "global" if self.strategy.lockstep else "worker",
+            "warmup": step <= self.warm,
+            "applied": outcome.applied,
+            "batch": batch.digest,
+            "global_target_words": batch.target_words,
+            "watching": clock.own,  # of the step before: this one's line is not written yet
+        }
+        if self.progress.lineage and self.strategy.members is not None:
+            line["branch"] = self.progress.lineage[-1][0]
+        if outcome.staleness is not None:
+            line |= {"part": claim.part, "staleness": outcome.staleness}
+        clock.own = 0.0
+        begin = time.perf_counter()
+        self.journal.write("step", **line)
+        self._watch(line)
+        self._tell_news()
+        clock.own += time.perf_counter() - begin
+        self._count_skipped(step, outcome.applied)
+        return agreed.stop
+
+    def _reach(self, claim: Claim[GlobalBatch] | Rest[GlobalBatch]) -> None:
+        """All workers stand after this step."""
+        self.progress.step = claim.step
+        self.progress.epoch, self.progress.cursor = claim.batch.after.epoch, claim.batch.after.cursor
+        self.progress.score = None
+
+    def _due(self, step: int) -> bool:
+        """Is the model looked at after this step?"""
+        settings = self.config.train
+        return step % settings.evaluate_every == 0 or step % settings.checkpoint_every == 0 or step >= settings.steps
+
+    def _ready(self, claim: Claim[GlobalBatch] | Rest[GlobalBatch]) -> Sequence[MicroBatch]:
         """The tensors of a share, made in the background."""
-        micro_batches = self.task.micro_batches(share)
-        return [micro.pin() for micro in micro_batches] if self.team.device.type == "cuda" else micro_batches
+        if isinstance(claim, Rest):
+            return []
+        if "input" in left_out() and len(self.made) == READY_MADE:
+            return self.made[claim.step % READY_MADE]
+        begin = time.perf_counter()
+        micro_batches = list(self.task.micro_batches(claim.share))
+        for _ in range(claim.idle):
+            micro_batches += self.task.micro_batches(claim.share[:0])
+        faults.slow("input", time.perf_counter() - begin)
+        if self.team.device.type == "cuda":
+            micro_batches = [micro.pin() for micro in micro_batches]
+        if len(self.made) < READY_MADE and left_out():
+            self.made.append(micro_batches)
+        return micro_batches
 
     def _set_up(self, clock: PhaseClock) -> None:
         device = self.team.device
         torch.manual_seed(self.config.train.seed)
         module = self.task.module().to(device)
+        self.parameters = sum(tensor.numel() for tensor in module.state_dict().values())
         settings = self.config.optimizer
 
         def make_optimizer(parameters: dict[str, nn.Parameter]) -> AdamW:
             return AdamW(parameters, settings.betas, settings.epsilon, settings.weight_decay)
 
         scale = precision.FIRST_LOSS_SCALE if self.precision == "fp16" else None
-        context = Context(self.team.rank, self.team.size, device, self.config.train.clip, scale)
+        context = Context(self.team, self.config.train.clip, scale, precision.DTYPES[self.precision])
         self.strategy.setup(module, make_optimizer, clock, context, self.task.example().to(device))
 
+    def _meet(self, members: Members, ending: str | None = None) -> Meeting:
+        """Finds out who takes part, and takes over the progress of a peer that this worker has just healed from."""
+        meeting = members.meet(self.progress, ending)
+        for failure in meeting.failures:
+            self.journal.write("fault", what="meeting failed", step=self.progress.step + 1, detail=failure)
+        if meeting.progress is not None:
+            self.progress, self.ending, self.healed = meeting.progress, meeting.ending, True
+            facts = {"from": meeting.source, "seconds": meeting.seconds, "lineage": self.progress.lineage}
+            self.journal.write("heal", step=self.progress.step, attempt=self.attempt, **facts)
+        if meeting.participants != self.participants:
+            self.participants = meeting.participants
+            step, names = self.progress.step + 1, [str(worker) for worker in meeting.participants]
+            self.journal.write("quorum", step=step, participants=meeting.participants)
+            if self.show is not None:
+                self.show.say(f"step {step:,}: {len(names)} of {self.team.size} workers ({', '.join(names)})")
+        return meeting
+
+    def _leave_together(self, members: Members, reason: str) -> None:
+        """Meets once more, so that whoever is behind heals before its peers are gone. When somebody came or went
+        meanwhile the last checkpoint may be missing, and they meet again."""
+        while self._meet(members, ending=reason).regrouped:
+            if not left_out() and read_saved(self._checkpoint_path()) is None:
+                with self.strategy.quiesce() as calm:
+                    self._save(calm)
+
     def _resume(self) -> None:
-        """Goes back to the newest whole checkpoint, if there is one."""
-        saved, passed = self.team.primary_does(lambda: newest_whole(self.run.checkpoints))
-        self.team.primary_does(lambda: checkpoint.sweep(self.run.checkpoints))
+        """Goes on where a living peer stands, else goes back to the newest whole checkpoint, if there is one."""
+        members, party = self.strategy.members, self.team.party()
+        meeting = self._meet(members) if members is not None else None
+        if meeting is not None and meeting.progress is not None:
+            return
+        saved, passed = party.primary_does(lambda: newest_whole(self.run.checkpoints))
+        if members is None or members.leads:
+            party.primary_does(lambda: checkpoint.sweep(self.run.checkpoints))
         for sentence in passed if self.team.primary else ():
             self.journal.write("fault", what="damaged checkpoint passed over", detail=sentence)
             print(f"Checkpoint {sentence}: passed over.", file=sys.stderr)
@@ -220,15 +349,35 @@ class Loop:
                     f"No checkpoint in {self.run.checkpoints} is whole ({'; '.join(passed)}).",
                     "Move the run folder away to start from the beginning.",
                 )
-            if self.attempt > 1:
-                self.journal.write("resume", step=0, checkpoint=None, attempt=self.attempt, reset=[])
+            if self.attempt > 1 or meeting is not None:
+                self.journal.write(
+                    "resume", step=0, checkpoint=None, attempt=self.attempt, reset=[], **self._branch(meeting)
+                )
             return
-        checkpoint.load(saved, self.strategy.state().tensors, self.team)
+        checkpoint.load(saved, self.strategy.state().tensors, party)
         self.progress = saved.progress()
-        reset = self.strategy.load(self.progress.scalars)
+        reset = self.strategy.load(self.progress.scalars, checkpoint.private(saved))
         if self.mirror is not None:
             self.mirror.upload(saved, self._keep())  # unless it came from there
-        self.journal.write("resume", step=saved.step, checkpoint=saved.path.name, attempt=self.attempt, reset=reset)
+        facts = {"checkpoint": saved.path.name, "reset": reset} | self._branch(meeting)
+        self.journal.write("resume", step=saved.step, attempt=self.attempt, **facts)
+
+    def _branch(self, meeting: Meeting | None) -> dict[str, Any]:
+        """Names this start from a checkpoint where workers come and go: alike for all who make it together."""
+        if meeting is None:
+            return {}
+        self.progress.lineage = [*self.progress.lineage, (f"{self.attempt}.{meeting.quorum}", self.progress.step)]
+        return {"lineage": self.progress.lineage}
+
+    def _missed_evaluation(self) -> bool:
+        """Did a signal come between the last step and its evaluation?"""
+        step = self.progress.step
+        return (
+            not self.healed
+            and self.progress.score is None
+            and step > 0
+            and step % self.config.train.evaluate_every == 0
+        )
 
     def _reason_to_stop(self) -> str | None:
         patience = self.config.train.patience
@@ -236,25 +385,27 @@ class Loop:
             return "patience"
         return "finished" if self.progress.step >= self.config.train.steps else None
 
-    def _count_skipped(self, applied: bool) -> None:
+    def _count_skipped(self, step: int, applied: bool) -> None:
         if applied:
             self.progress.skipped_in_a_row = 0
             return
         self.progress.skipped += 1
         self.progress.skipped_in_a_row += 1
-        self.journal.write("fault", what="gradient not finite, step left out", step=self.progress.step)
+        self.journal.write("fault", what="gradient not finite, step left out", step=step)
         if self.progress.skipped_in_a_row >= self.config.train.max_skipped:
             raise LockstepError(
                 f"The gradient was not finite (NaN or infinite) in {self.progress.skipped_in_a_row} steps in a row, "
-                f"up to step {self.progress.step}.",
+                f"up to step {step}.",
                 "Lower the learning rate (schedule.peak or schedule.factor), set train.clip, or use train.precision=fp32.",
             )
 
-    def _evaluate(self, forward: Callable[[], AbstractContextManager[Any]]) -> bool:
-        """Scores the model on the validation text; returns whether it is the best so far. Same result on all workers."""
+    def _evaluate(self, calm: Calm, forward: Callable[[], AbstractContextManager[Any]]) -> bool:
+        """Scores the model on the validation text; returns whether it is the best so far. Same result on all workers
+        of the party."""
+        if calm.party is None:
+            return False
         begin = time.perf_counter()
-        with self.strategy.quiesce() as module:
-            scores = self.task.evaluate(module, self.team, forward)
+        scores = self.task.evaluate(calm.module, calm.party, forward)
         seconds = time.perf_counter() - begin
         progress, score = self.progress, scores.values[self.task.metric]
         best = progress.best_score
@@ -285,31 +436,38 @@ class Loop:
         settings = self.config.train
         return checkpoint.keep_best_and_last(settings.keep_last, settings.keep_best, self.task.higher_is_better)
 
-    def _save(self) -> None:
+    def _checkpoint_path(self) -> Path:
+        return self.run.checkpoints / f"step-{self.progress.step:08d}"
+
+    def _save(self, calm: Calm) -> None:
+        members = self.strategy.members
+        if calm.party is None or (members is not None and not members.leads):
+            return
         begin = time.perf_counter()
         if self.mirror is not None:
             self.mirror.wait()  # before anything that it copies could be deleted
-        with self.strategy.quiesce() as module:
-            size = checkpoint.save(
-                self.run.checkpoints,
-                self.progress,
-                self.config.model_dump(mode="json"),
-                self.strategy.state(),
-                lambda folder: self.task.export(module, folder),
-                self.team,
-                self._keep(),
-            )
-        saved = read_saved(self.run.checkpoints / f"step-{self.progress.step:08d}") if self.mirror is not None else None
+        size = checkpoint.save(
+            self.run.checkpoints,
+            self.progress,
+            self.config.model_dump(mode="json"),
+            self.strategy.state(),
+            lambda folder: self.task.export(calm.module, folder),
+            calm.party,
+            self._keep(),
+        )
+        saved = read_saved(self._checkpoint_path()) if self.mirror is not None else None
         if self.mirror is not None and saved is not None:
             self.mirror.upload(saved, self._keep())
         seconds = time.perf_counter() - begin
         self.journal.write("checkpoint", step=self.progress.step, bytes=size, seconds=seconds)
 
     def _watch(self, line: dict[str, Any]) -> None:
-        """Shows a step on TensorBoard and terminal. Words per second are all workers': the step is theirs together."""
+        """Shows a step on TensorBoard and terminal. Words per second are all workers'; one that goes its own way takes
+        the others to be as fast as itself."""
         if self.board is None or self.show is None:
             return
-        rate = line["global_target_words"] / line["seconds"]
+        own = line["scope"] == "worker"
+        rate = (line["words"]["target"] * self.team.size if own else line["global_target_words"]) / line["seconds"]
         loss = line["loss"]
         scalars = {"learning_rate": line["lr"], "words_per_second": rate, "grad_norm": line["grad_norm"]}
         scalars |= {f"phase/{name}": seconds / line["seconds"] for name, seconds in line["phases"].items()}
@@ -326,16 +484,24 @@ class Loop:
     def _say_start(self) -> None:
         assert self.show is not None
         start = f"Going on from step {self.progress.step:,}" if self.progress.step else "Starting"
-        parameters = sum(t.numel() for n, t in self.strategy.state().tensors.items() if not n.startswith("optimizer."))
         workers, threads = self.team.size, torch.get_num_threads()
         emulated = " (emulated: this CPU has none, and fp32 is faster)"
         products = self.precision + emulated * precision.emulated(self.precision, self.team.device)
         self.show.say(
-            f"{start}: {parameters:,} parameters, {workers} worker{'s' * (workers > 1)} ({self.strategy.name}), "
+            f"{start}: {self.parameters:,} parameters, {workers} worker{'s' * (workers > 1)} ({self.strategy.name}), "
             f"{threads} thread{'s' * (threads > 1)} each, {products}, {self.team.device.type}"
         )
 
 
-def _seed(seed: int, step: int, rank: int) -> int:
-    """A random stream for every step and worker, so that none has to be carried through a checkpoint."""
-    return int.from_bytes(hashlib.blake2b(f"{seed}:{step}:{rank}".encode(), digest_size=8).digest(), "little") >> 1
+def _seed(seed: int, step: int, part: int) -> int:
+    """A random stream for every share of every step, so that none has to be carried through a checkpoint."""
+    return int.from_bytes(hashlib.blake2b(f"{seed}:{step}:{part}".encode(), digest_size=8).digest(), "little") >> 1
+
+
+def _digest(tensors: dict[str, Tensor]) -> str:
+    """Names the exact bits of model and optimizer, so that replicas can be compared."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

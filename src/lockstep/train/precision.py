@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 FIRST_LOSS_SCALE = 2.0**16
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def native_bf16(device: torch.device) -> bool:
@@ -29,8 +30,7 @@ def resolve(wanted: str, device: torch.device) -> str:
 
 def autocast(precision: str, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
     """Makes the context in which forward passes run."""
-    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
-    return lambda: torch.autocast(device.type, dtype=dtype, enabled=precision != "fp32")
+    return lambda: torch.autocast(device.type, dtype=DTYPES[precision], enabled=precision != "fp32")
 
 
 def emulated(precision: str, device: torch.device) -> bool:

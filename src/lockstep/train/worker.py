@@ -97,13 +97,20 @@ def train(config: RunConfig, place: str | Path) -> str:
     gc.disable()  # the imports to come make many objects and no garbage
     from lockstep.team import join
 
-    team = join(config.train.device, config.train.timeout_seconds)
+    servers = config.strategy.servers if config.strategy.name == "server" else 0
+    apart = config.strategy.name == "resilient"
+    team = join(config.train.device, config.train.timeout_seconds, servers, apart)
     touched()
     try:
+        if team.serving:
+            from lockstep.parallel.server import serve
+
+            serve(team)
+            return "served"
         return _enter_and_train(config, RunDirectory(working_folder(place), str(place)), team, place)
     except RuntimeError as error:
-        text = str(error)
-        if team.size > 1 and any(sign in text for sign in ("Connection", "peer", "gloo", "Timed out", "NCCL")):
+        text, signs = str(error), ("Connection", "peer", "gloo", "Timed out", "NCCL")
+        if team.size > 1 and any(sign in text for sign in signs):
             raise LostPeer(team.rank, text) from error
         raise
     finally:
@@ -122,6 +129,8 @@ class LostPeer(LockstepError):
 
 def _enter_and_train(config: RunConfig, run: RunDirectory, team: "Team", place: str | Path) -> str:
     """Holds the run's lock, and what mirrors it to an object store, for as long as training takes."""
+    if team.apart:
+        return _enter_and_train_apart(config, run, team, place)
     url = str(place) if is_remote(place) else None
     lock: TextIO | None = None
     mirror: Mirror | None = None
@@ -146,7 +155,52 @@ def _enter_and_train(config: RunConfig, run: RunDirectory, team: "Team", place: 
     return reason
 
 
-def _train(config: RunConfig, run: RunDirectory, team: "Team", mirror: "Mirror | None") -> str:
+def _enter_and_train_apart(config: RunConfig, run: RunDirectory, team: "Team", place: str | Path) -> str:
+    """As one of several workers that come and go: they hold the lock together, and the first makes the records."""
+    from lockstep.chatter import aside
+
+    if is_remote(place):
+        raise LockstepError(
+            f"strategy.name=resilient cannot train at {place}: any of its workers may have to save.",
+            "Name a folder that all workers share, or use strategy.name=allreduce.",
+            code=2,
+        )
+    if "TORCHFT_LIGHTHOUSE" not in os.environ:
+        raise LockstepError(
+            "strategy.name=resilient needs a lighthouse, and TORCHFT_LIGHTHOUSE does not say where one is.",
+            "Start with `lockstep train --workers N`, or start torchft_lighthouse and set it to its address.",
+            code=2,
+        )
+    run.create()
+    launch = _launch()
+    lock, first = run.share(launch, lambda: _settled(run, launch), config.train.timeout_seconds)
+    with lock:
+        if first:
+            _check_foreign(run)
+        _check_state(run, config)
+        run.logs.mkdir(exist_ok=True)
+        with aside(run.logs / f"worker-{team.rank:04d}.log"):
+            return _train(config, run, team, None, (lambda: run.let_in(lock)) if first else (lambda: None))
+
+
+def _launch() -> str:
+    """What the workers of one launch have in common and no other launch has."""
+    return os.environ.get("LOCKSTEP_LAUNCH") or os.environ["TORCHFT_LIGHTHOUSE"]
+
+
+def _settled(run: RunDirectory, launch: str | None) -> bool:
+    """Has a worker of this launch made the records? The last of them tells."""
+    environment = read_json(run.environment) or {"choices": {}}
+    return launch is not None and environment["choices"].get("launch") == launch
+
+
+def _train(
+    config: RunConfig,
+    run: RunDirectory,
+    team: "Team",
+    mirror: "Mirror | None",
+    recorded: Callable[[], None] = lambda: None,
+) -> str:
     import torch
 
     from lockstep.parallel.registry import make_strategy
@@ -155,24 +209,29 @@ def _train(config: RunConfig, run: RunDirectory, team: "Team", mirror: "Mirror |
     from lockstep.train.precision import emulated, products
     from lockstep.watch.journal import Journal
 
-    choices = team.primary_does(lambda: _choose(run, config, team))
+    party = team.party()
+    choices = party.primary_does(lambda: _choose(run, config, team))
     threads = choices["threads"][str(team.size)]
     torch.set_num_threads(threads)
     if config.train.deterministic:  # even turning it off would import torch's compiler: two seconds
         torch.use_deterministic_algorithms(True)
     batch = config.batch.model_copy(update=choices["batch"])
-    task = team.all_do(lambda: make_task(config.model_copy(update={"batch": batch})))
+    task = party.all_do(lambda: make_task(config.model_copy(update={"batch": batch})))
     digest = task.data_facts["digest"]
-    if set(team.gather(digest)) != {digest}:
+    if set(party.gather(digest)) != {digest}:
         raise LockstepError("The workers see different corpora.", "Prepare it once and share it, or copy it.")
-    strategy = make_strategy(config.strategy, team.size)
-    hosts = team.gather(_host_facts(team.device))
-    changed = team.primary_does(lambda: _record(run, config, choices, task, hosts))
-    journal = team.all_do(lambda: Journal(run.journal, team.rank))
+    strategy = make_strategy(config.strategy.model_copy(update={"every": choices["every"]}), team.size)
+    hosts = party.gather(_host_facts(team.device))
+    changed = party.primary_does(lambda: _record(run, config, choices, task, hosts))
+    recorded()
+    journal = party.all_do(lambda: Journal(run.journal, team.rank))
     journal.write(
         "run",
         attempt=choices["launches"],
         workers=team.size,
+        servers=team.servers,
+        pid=os.getpid(),
+        restarts=int(os.environ.get("LOCKSTEP_RESTARTS") or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
         strategy=strategy.name,
         exact=strategy.exact,
         precision=choices["precision"],
@@ -253,8 +312,13 @@ def _choose(run: RunDirectory, config: RunConfig, team: "Team") -> dict[str, Any
     from lockstep.train.precision import resolve
 
     known = read_json(run.choices) or {"launches": 0}
+    if team.apart and _settled(run, _launch()):
+        return known
     choices: dict[str, Any] = known if _has_checkpoint(run) else {"launches": known["launches"]}
     choices["launches"] += 1
+    choices.pop("launch", None)
+    if team.apart:
+        choices["launch"] = _launch()
     if config.train.precision != "auto":
         choices["precision"] = config.train.precision
     choices.setdefault("precision", resolve("auto", team.device))
@@ -263,6 +327,9 @@ def _choose(run: RunDirectory, config: RunConfig, team: "Team") -> dict[str, Any
         threads[str(team.size)] = config.train.threads
     here = int(os.environ.get("LOCAL_WORLD_SIZE", team.size))
     threads.setdefault(str(team.size), max(1, len(os.sched_getaffinity(0)) // here))
+    if config.strategy.every is not None:
+        choices["every"] = config.strategy.every
+    choices.setdefault("every", max(1, min(500, config.train.steps // 20)))
     factor = team.size if config.batch.per == "worker" else 1
     budgets = {"words": config.batch.words, "sentences": config.batch.sentences}
     choices.setdefault("batch", {name: n and n * factor for name, n in budgets.items()} | {"per": "global"})
@@ -275,6 +342,10 @@ def _record(
     """Writes down what this launch is; returns the settings that changed since the last one."""
     known = read_json(run.data)
     old, new = known and known["digest"], task.data_facts["digest"]
+    if _settled(run, choices.get("launch")):
+        if old != new:
+            raise LockstepError("The workers see different corpora.", "Prepare it once and share it, or copy it.")
+        return {}
     if old != new and known is not None and _has_checkpoint(run):
         raise LockstepError(
             f"The run {run.name} was trained on another corpus (digest {old[:12]}, now {new[:12]}).",

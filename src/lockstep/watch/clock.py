@@ -29,6 +29,13 @@ class PhaseClock:
         """Seconds; on CUDA both stamps must have been passed."""
         return float(begin.elapsed_time(end)) / 1000.0 if self._cuda else float(end - begin)
 
+    def since(self, begin: Any) -> float:
+        """Seconds from a stamp until now; waits for the device."""
+        now = self.stamp()
+        if self._cuda:
+            now.synchronize()
+        return self.between(begin, now)
+
     def start(self) -> None:
         self._marks: list[tuple[str, Any]] = [("", self.stamp())]
         self._moves: list[tuple[str, str, float]] = []

@@ -58,7 +58,8 @@ def _plain(value: Any) -> Any:
 
 @dataclass
 class Reading:
-    """What a journal file says. A step that was computed again after a resume counts once, by its last attempt."""
+    """What a journal file says. A step that was computed again after a resume counts once, by its last attempt; where a
+    worker takes several shares of a step (`part`), each is a line."""
 
     steps: list[Line] = field(default_factory=list)
     events: list[Line] = field(default_factory=list)
@@ -82,16 +83,55 @@ def lines(path: Path) -> Iterator[Line | None]:
 
 
 def read(folder: Path, rank: int = 0) -> Reading:
-    reading, steps = Reading(), dict[int, Line]()
+    reading, steps = Reading(), dict[tuple[int, int], Line]()
     path = worker_file(folder, rank)
     for line in lines(path) if path.exists() else ():
         if line is None:
             reading.damaged += 1
         elif line["kind"] == "step":
-            steps[line["step"]] = line
+            steps[line["step"], line.get("part", 0)] = line
         else:
             reading.events.append(line)
-            if line["kind"] == "resume":  # what a killed launch did beyond its last checkpoint is undone
-                steps = {number: step for number, step in steps.items() if number <= line["step"]}
+            if line["kind"] in ("resume", "heal"):  # what a killed launch did beyond this step is undone
+                steps = {key: step for key, step in steps.items() if key[0] <= line["step"] and led_to(step, line)}
+    reading.steps = [steps[key] for key in sorted(steps)]
+    return reading
+
+
+def led_to(step: Line, start: Line) -> bool:
+    """Is a step part of what a worker resumed or healed to? Where workers come and go, all may have died after it and
+    begun anew before it: its branch is then not among the start's ancestors, or only up to where the next one began."""
+    if "branch" not in step or "lineage" not in start:
+        return True
+    names, origins = [name for name, _ in start["lineage"]], [origin for _, origin in start["lineage"]]
+    if step["branch"] not in names:
+        return False
+    return all(step["step"] <= origin for origin in origins[names.index(step["branch"]) + 1 :])
+
+
+SHARED = ("evaluation", "checkpoint", "stop")
+"""Events that mean the same in every worker's journal."""
+
+
+def read_together(folder: Path) -> Reading:
+    """The first worker's journal. Where workers come and go (`resilient`) it has gaps: what it missed is taken from the
+    others'."""
+    reading = read(folder)
+    others = [read(folder, rank) for rank in range(1, len(list(folder.glob("worker-*.jsonl"))))]
+    starts = [line for journal in (reading, *others) for line in journal.events if "lineage" in line]
+    if not starts:
+        return reading
+    start = max(starts, key=lambda line: line["time"])
+    steps = {line["step"]: line for line in reading.steps if led_to(line, start)}
+    events = {(line["kind"], line["step"]) for line in reading.events if line["kind"] in SHARED}
+    for other in others:
+        for line in other.steps:
+            if "branch" in line and led_to(line, start):
+                steps.setdefault(line["step"], line)
+        for line in other.events:
+            if line["kind"] in SHARED and (line["kind"], line["step"]) not in events:
+                events.add((line["kind"], line["step"]))
+                reading.events.append(line)
     reading.steps = [steps[number] for number in sorted(steps)]
+    reading.events.sort(key=lambda line: line["time"])
     return reading

@@ -1,0 +1,106 @@
+"""What every strategy really sends: interface counters of emulated hosts against the formula and the strategy's own count.
+
+Each process has a network of its own. A run of more steps minus a run of fewer leaves what a step costs, without start,
+evaluation and checkpoint. Needs root.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from lockstep.lab.network import Network
+from lockstep.lab.trial import attempt
+from lockstep.watch.journal import read
+
+Formula = Callable[[float, int, int], float]
+
+
+def ring(p: float, w: int, s: int) -> float:
+    return 2 * p * (w - 1)
+
+
+WAYS: dict[str, tuple[list[str], int, Formula]] = {
+    "allreduce": ([], 0, lambda p, w, s: ring(p, w, s)),
+    "allreduce bf16": (["strategy.gradients=bf16"], 0, lambda p, w, s: ring(p, w, s) / 2),
+    "sharded, kept": (["strategy.name=sharded", "strategy.keep_gathered=true"], 0, ring),
+    "replicas": (["strategy.name=replicas"], 0, lambda p, w, s: 0.0),
+    "server sync, colocated": (["strategy.name=server"], 0, lambda p, w, s: ring(p, w, s)),
+    "server sync, 1 server": (["strategy.name=server"], 1, lambda p, w, s: 2 * p * w),
+    "server async, 1 server": (["strategy.name=server", "strategy.mode=async"], 1, lambda p, w, s: 2 * p * w),
+    "local, every 5": (["strategy.name=local", "strategy.every=5"], 0, lambda p, w, s: ring(p, w, s) / 5),
+}
+"""Settings, dedicated servers, and bytes per step over all processes for `p` bytes of parameters and `w` workers."""
+
+
+def sent(config: Path, run: Path, settings: list[str], servers: int, workers: int, steps: int) -> int:
+    """Bytes that all processes together sent in one run."""
+    with Network(workers + servers) as network:
+        attempt(run, config, [*settings, f"train.steps={steps}"], workers, servers, without="", network=network)
+        return sum(host.counter("tx_bytes") for host in network.members)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--steps", type=int, nargs=2, default=(10, 30), help="of the shorter and the longer run")
+    parser.add_argument("--only", nargs="*", choices=list(WAYS), default=list(WAYS))
+    options = parser.parse_args()
+    table = Table("strategy", "workers", "measured MB/step", "formula", "measured / formula", "journal", title="Bytes")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        config = _config(folder)
+        subprocess.run([sys.executable, "-m", "lockstep", "prepare", str(config)], check=True, capture_output=True)
+        for way in options.only:
+            settings, servers, formula = WAYS[way]
+            few, many = options.steps
+            runs = {steps: folder / f"{way}-{steps}" for steps in (few, many)}
+            totals = [sent(config, runs[steps], settings, servers, options.workers, steps) for steps in (few, many)]
+            measured = (totals[1] - totals[0]) / (many - few)
+            run = runs[many]
+            lines = [line for rank in range(options.workers) for line in read(run / "journal", rank).steps]
+            own = sum(line["bytes_sent"] for line in lines) / many
+            expected = formula(_bytes(run), options.workers, servers)
+            ratio = f"{measured / expected:.3f}" if expected else "-"
+            shown = [f"{value / 1e6:.3f}" for value in (measured, expected)]
+            table.add_row(way, str(options.workers), *shown, ratio, f"{own / 1e6:.3f}")
+            Console(stderr=True).print(f"{way}: {shown[0]} MB measured, {shown[1]} MB expected")
+    Console().print(table)
+
+
+def _config(folder: Path) -> Path:
+    """A model of about two million parameters on made-up sentences: large enough that small talk does not count."""
+    model = {"encoder_layers": 2, "decoder_layers": 2, "width": 192, "feed_forward": 768, "heads": 4}
+    config = {
+        "data": {
+            "languages": ["en", "de"],
+            "grammar": {"train": 4000, "validation": 20, "test": 20},
+            "vocabulary": {"size": 2500, "kind": "bpe"},
+            "corpus": str(folder / "corpus"),
+        },
+        "batch": {"words": 400},
+        "model": model,
+        "train": {"precision": "fp32", "threads": 1, "evaluate_every": 10**6, "checkpoint_every": 10**6},
+    }
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def _bytes(run: Path) -> float:
+    """Of the parameters, in fp32."""
+    from safetensors import safe_open
+
+    newest = max((run / "checkpoints").glob("step-*"))
+    with safe_open(newest / "model" / "model.safetensors", framework="numpy") as file:
+        return 4.0 * sum(file.get_tensor(name).size for name in file.keys())  # noqa: SIM118
+
+
+if __name__ == "__main__":
+    main()

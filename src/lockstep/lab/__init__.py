@@ -1,0 +1,1 @@
+"""Experiments on runs: emulated networks, studies, predictions."""

@@ -1,0 +1,132 @@
+"""What holds a run back, shown by doing without it: short trainings of the same job on the same machine, each without
+one thing. What the step gains is what that thing costs."""
+
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+from lockstep.errors import LockstepError
+from lockstep.files import read_json, write_json
+from lockstep.lab.network import Network
+from lockstep.lab.trial import Line, Trial, attempt
+from lockstep.rundir import RunDirectory
+from lockstep.watch.journal import read
+
+MATTERS = 0.1
+"""A cost below this share of the step is not called what holds the run back."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Medians of the measured steps. Costs are shares of the step; what is left is computing."""
+
+    step_seconds: float
+    without_communication_seconds: float  # of the slowest worker, which the others wait for
+    free_input_seconds: float
+    alone_seconds: float  # one worker with its share of the batch, and the machine to itself
+    costs: dict[str, float]  # network, input, imbalance
+    bottleneck: str  # network, input, imbalance: worker k, or compute
+    sentence: str
+    workers: int
+    steps: int  # measured, of each kind
+    link: str | None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def prove(
+    folder: Path, steps: int = 30, rounds: int = 2, link: str | None = None, say: Callable[[str], None] = print
+) -> Proof:
+    """Runs the trials in turns, so that what else happens on the machine hits all alike, and keeps the proof in the run
+    directory. With `link` every worker is an emulated host behind a link of that rate."""
+    run = RunDirectory(folder)
+    launches = read(run.journal).of("run")
+    if not (launches and run.config.exists()):
+        raise LockstepError(f"{folder} is not a run that has begun.", "Name the folder of a run.", code=2)
+    last = launches[-1]
+    workers, servers = last["workers"], last.get("servers", 0)
+    choices = read_json(run.choices) or {}
+    settings = _settings(choices, last, steps)
+    shared = dict(choices["batch"])
+    alone = [f"batch.{name}={_part(shared[name], workers)}" for name in ("words", "sentences")]
+    kinds: dict[str, tuple[list[str], int, int, str]] = {
+        "full": ([], workers, servers, "nothing"),
+        "communication": ([], workers, servers, "communication"),
+        "input": ([], workers, servers, "input"),
+        "alone": ([*alone, "strategy.name=auto"], 1, 0, "nothing"),
+    }
+    found: dict[str, list[Trial]] = {kind: [] for kind in kinds}
+    with tempfile.TemporaryDirectory(prefix="lockstep-prove-") as name:
+        for turn in range(rounds):
+            for kind, (more, count, holders, without) in kinds.items():
+                say(f"Trial {turn + 1} of {rounds}: {_TOLD[kind]}")
+                trial = Path(name) / f"{kind}-{turn}"
+                words = (trial, run.config, [*settings, *more], count, holders, without)
+                if link is None:
+                    found[kind].append(attempt(*words))
+                else:
+                    with Network(count + holders, link) as network:
+                        found[kind].append(attempt(*words, network=network))
+    proof = judge(found, workers, link)
+    write_json(folder / "proof.json", proof.as_dict())
+    return proof
+
+
+_TOLD = {
+    "full": "the job as it is",
+    "communication": "without communication",
+    "input": "with input that costs nothing",
+    "alone": "one worker alone",
+}
+
+
+def _settings(choices: dict[str, Any], launch: Line, steps: int) -> list[str]:
+    """The run's own choices, so that a trial computes as the run did."""
+    batch = [f"batch.{name}={json.dumps(value)}" for name, value in choices["batch"].items()]
+    often = [f"train.{name}=1000000000" for name in ("evaluate_every", "checkpoint_every")]
+    kept = [f"train.threads={launch['threads']}", f"train.precision={launch['precision']}", "train.patience=null"]
+    return [*batch, *often, *kept, f"train.steps={steps}"]
+
+
+def _part(size: int | None, workers: int) -> str:
+    return "null" if size is None else str(max(1, size // workers))
+
+
+def judge(found: dict[str, list[Trial]], workers: int, link: str | None = None) -> Proof:
+    """Costs from trials of every kind."""
+    step = _median(found["full"])
+    by_worker = [_median(found["communication"], worker) for worker in range(workers)]
+    slowest = max(range(workers), key=lambda worker: by_worker[worker])
+    others = [seconds for worker, seconds in enumerate(by_worker) if worker != slowest]
+    free, alone = _median(found["input"]), _median(found["alone"])
+    costs = {
+        "network": max(0.0, 1 - by_worker[slowest] / step),
+        "input": max(0.0, 1 - free / step),
+        "imbalance": max(0.0, (by_worker[slowest] - mean(others)) / step) if others else 0.0,
+    }
+    name = max(costs, key=lambda cost: costs[cost])
+    said = {"network": "communication", "input": "input", "imbalance": f"waiting for worker {slowest}"}[name]
+    figures = (
+        f"step {_ms(step)}; without communication {_ms(by_worker[slowest])}; with free input {_ms(free)}; "
+        f"one worker alone {_ms(alone)}"
+    )
+    if costs[name] < MATTERS:
+        bottleneck, sentence = "compute", f"{figures}: computing is what takes the time"
+    else:
+        bottleneck = f"imbalance: worker {slowest}" if name == "imbalance" else name
+        sentence = f"{figures}: {said} costs {costs[name]:.0%}"
+    measured = sum(len(trial.measured[0]) for trial in found["full"])
+    return Proof(step, by_worker[slowest], free, alone, costs, bottleneck, sentence, workers, measured, link)
+
+
+def _median(trials: list[Trial], worker: int = 0) -> float:
+    return median(line["seconds"] for trial in trials for line in trial.measured[worker])
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:,.0f} ms"

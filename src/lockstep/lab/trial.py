@@ -1,0 +1,75 @@
+"""A short training that is started to be measured, on this machine as it is or on emulated hosts."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lockstep.errors import LockstepError
+from lockstep.lab.network import INTERFACE, Network
+from lockstep.watch.journal import read
+
+Line = dict[str, Any]
+PORT = 29500
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a short training left: the steps of every worker."""
+
+    run: Path
+    steps: list[list[Line]]
+
+    @property
+    def measured(self) -> list[list[Line]]:
+        """Without the warm-up."""
+        return [[line for line in lines if not line["warmup"]] for lines in self.steps]
+
+
+def attempt(
+    run: Path,
+    config: Path,
+    settings: list[str],
+    workers: int,
+    servers: int = 0,
+    without: str = "nothing",
+    network: Network | None = None,
+) -> Trial:
+    """Trains in the new folder `run`. Such a run evaluates nothing and saves nothing, unless `without` is empty."""
+    words = ["train", str(config), *settings, f"strategy.servers={servers}", "--run", str(run)]
+    environment = os.environ | {"LOCKSTEP_WITHOUT": without}
+    if network is None:
+        errors = _together([[sys.executable, "-m", "lockstep", *words, "--workers", str(workers)]], [environment])
+    else:
+        program = [sys.executable, "-m", "lockstep", *words]
+        errors = _together(
+            [host.command(program) for host in network.members],
+            [environment | _place(rank, network) for rank in range(len(network.members))],
+        )
+    if errors:
+        raise LockstepError(f"A trial run failed: {errors}", f"Its journal is in {run}.")
+    return Trial(run, [read(run / "journal", rank).steps for rank in range(workers)])
+
+
+def _together(commands: list[list[str]], environments: list[dict[str, str]]) -> str:
+    """Runs programs at the same time; returns what the first that failed says."""
+    processes = [
+        subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for command, environment in zip(commands, environments, strict=True)
+    ]
+    try:
+        said = [process.communicate()[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    failed = [text.strip() for process, text in zip(processes, said, strict=True) if process.returncode]
+    return failed[0].removeprefix("Error: ") if failed else ""
+
+
+def _place(rank: int, network: Network) -> dict[str, str]:
+    """What an engine would tell the process of this host."""
+    numbers = {"RANK": rank, "WORLD_SIZE": len(network.members), "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
+    meeting = {"MASTER_ADDR": network.members[0].address, "MASTER_PORT": str(PORT), "GLOO_SOCKET_IFNAME": INTERFACE}
+    return {name: str(value) for name, value in numbers.items()} | meeting

@@ -1,0 +1,30 @@
+"""The parameters of a model as one vector, so that any stretch of them can travel without being gathered first."""
+
+import torch
+from torch import Tensor, nn
+
+
+class Flat:
+    """Trainable parameters become views of `values`; with `gradients` their gradients are views of another vector that
+    the backward pass adds to."""
+
+    def __init__(self, module: nn.Module, gradients: bool = False) -> None:
+        self.parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        self.spans: dict[str, tuple[int, int]] = {}
+        size = 0
+        for name, parameter in self.parameters.items():
+            self.spans[name] = (size, size + parameter.numel())
+            size += parameter.numel()
+        first = next(iter(self.parameters.values()))
+        self.values = torch.empty(size, dtype=first.dtype, device=first.device)
+        self.gradient = torch.zeros_like(self.values) if gradients else None
+        for name, parameter in self.parameters.items():
+            begin, end = self.spans[name]
+            self.values[begin:end].copy_(parameter.detach().reshape(-1))
+            parameter.data = self.values[begin:end].view(parameter.shape)
+            if self.gradient is not None:
+                parameter.grad = self.gradient[begin:end].view(parameter.shape)
+
+    def named(self, vector: Tensor) -> dict[str, Tensor]:
+        """A vector of the same length, cut into the shapes of the parameters."""
+        return {name: vector[begin:end].view(self.parameters[name].shape) for name, (begin, end) in self.spans.items()}

@@ -1,0 +1,56 @@
+"""A part of the parameters with its optimizer state, held by one process for all workers."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from lockstep.parallel.adamw import MOMENTS, AdamW
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a holder must know of the optimizer."""
+
+    betas: tuple[float, float]
+    epsilon: float
+    weight_decay: float
+
+
+class Part:
+    """Values lie on one device and are updated on one, the same or another; the optimizer's averages lie where the update
+    happens. `sizes` are the lengths of the packets in which gradients come and parameters go."""
+
+    def __init__(self, sizes: list[int], recipe: Recipe, place: torch.device, update: torch.device) -> None:
+        self.values = torch.zeros(sum(sizes), device=place)
+        self.packets = list(self.values.split(sizes))
+        self.update_place = update
+        self.updates = 0
+        self._moves = place != update
+        self._optimizers = [
+            AdamW({"": nn.Parameter(packet.to(update))}, recipe.betas, recipe.epsilon, recipe.weight_decay)
+            for packet in self.packets
+        ]
+
+    @torch.no_grad()
+    def update(self, packet: int, gradient: Tensor, rate: float) -> None:
+        optimizer = self._optimizers[packet]
+        optimizer.step([gradient.to(self.update_place)], rate)
+        if self._moves:
+            self.packets[packet].copy_(optimizer.parameters[""])
+
+    def moment(self, name: str) -> Tensor:
+        return torch.cat([optimizer.moments[name][""] for optimizer in self._optimizers])
+
+    @torch.no_grad()
+    def fill(self, values: Tensor, moments: dict[str, Tensor], updates: int) -> None:
+        self.values.copy_(values)
+        self.updates = updates
+        begin = 0
+        for packet, optimizer in zip(self.packets, self._optimizers, strict=True):
+            end = begin + packet.numel()
+            optimizer.parameters[""].copy_(packet)
+            for name in MOMENTS:
+                optimizer.moments[name][""].copy_(moments[name][begin:end])
+            optimizer.steps[0].fill_(float(updates))
+            begin = end

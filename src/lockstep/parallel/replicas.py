@@ -1,0 +1,93 @@
+"""Replicas: every worker trains alone on its share of each batch and nothing is exchanged.
+
+It is the yardstick: the same work on the same machines without communication. What a strategy is slower than this is the
+price of its communication. The run's model is worker 0's.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from torch import Tensor, nn
+
+from lockstep import faults
+from lockstep.parallel.agreement import AgreeLater
+from lockstep.parallel.apart import Apart
+from lockstep.parallel.claims import shares_alone
+from lockstep.parallel.settings import StrategySettings
+from lockstep.parallel.strategy import (
+    Agreed,
+    B,
+    Calm,
+    Claim,
+    Clock,
+    Context,
+    FindTensor,
+    MakeOptimizer,
+    Order,
+    Outcome,
+    State,
+)
+from lockstep.parallel.update import Updater
+
+
+class Replicas:
+    name = "replicas"
+    together = True
+    lockstep = False
+    exact = True
+    ahead = 4
+    members = None
+
+    def __init__(self, settings: StrategySettings) -> None:
+        pass
+
+    def setup(
+        self,
+        module: nn.Module,
+        make_optimizer: MakeOptimizer,
+        clock: Clock,
+        context: Context,
+        example: Any,
+    ) -> None:
+        self._module, self.context = module, context
+        self.updater = Updater(module, make_optimizer, context.clip, context.loss_scale)
+        self.apart = Apart(self.name, self.updater, context.team)
+        self.agreement = AgreeLater(context.team)
+
+    @property
+    def module(self) -> nn.Module:
+        return self._module
+
+    def claims(
+        self, order: Order[B], batches: Iterator[B], first: int, due: Callable[[int], bool]
+    ) -> Iterator[Claim[B]]:
+        return shares_alone(order, batches, first, self.context.team)
+
+    def begin(self, claim: Claim[B]) -> None:
+        pass
+
+    def micro(self, last: bool) -> nullcontext[None]:
+        return nullcontext()
+
+    def backward(self, loss_sum: Tensor, target_words: int) -> None:
+        self.updater.backward(loss_sum / target_words)
+
+    def commit(self, learning_rate: float) -> Outcome:
+        faults.at("merge")
+        return Outcome(*self.updater.apply(learning_rate))
+
+    def agree(self, loss_sum: float, stop: bool) -> Agreed:
+        return self.agreement.agree(loss_sum, stop)
+
+    def quiesce(self) -> AbstractContextManager[Calm]:
+        return self.apart.together(mean=False)
+
+    def state(self) -> State:
+        return self.apart.state()
+
+    def load(self, scalars: dict[str, float], private: FindTensor) -> list[str]:
+        return self.apart.load(scalars, private)
+
+    def finish(self) -> None:
+        self.agreement.finish()

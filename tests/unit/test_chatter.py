@@ -1,0 +1,40 @@
+"""What a library writes to descriptor 2 stays away from the person; what Python writes does not."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from lockstep import chatter
+
+PROGRAM = """
+import os, sys
+from lockstep.chatter import aside
+with aside(sys.argv[1]):
+    os.write(2, b"from a library\\n")
+    print("for the person", file=sys.stderr)
+os.write(2, b"afterwards\\n")
+print("and after that", file=sys.stderr)
+"""
+
+
+def test_descriptor_2_goes_aside_and_comes_back(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    result = subprocess.run([sys.executable, "-c", PROGRAM, str(log)], capture_output=True, text=True, check=True)
+    assert result.stderr.splitlines() == ["for the person", "afterwards", "and after that"]
+    assert log.read_text() == "from a library\n"
+
+
+def test_a_long_log_starts_anew_and_nothing_else_is_ever_cut(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with chatter.aside(log):
+        os.write(2, b"x" * chatter.LIMIT)
+        chatter.trim()
+        assert log.stat().st_size == chatter.LIMIT
+        os.write(2, b"y")
+        chatter.trim()
+        os.write(2, b"z")
+    assert log.read_text() == "z"
+    before = os.fstat(2).st_size
+    chatter.trim()
+    assert os.fstat(2).st_size == before
