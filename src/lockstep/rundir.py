@@ -25,6 +25,9 @@ class RunDirectory:
         self.tensorboard = path / "tensorboard"
         self.checkpoints = path / "checkpoints"
         self.console = path / "console.log"
+        self.report = path / "report.html"
+        self.report_text = path / "report.md"
+        self.proof = path / "proof.json"
         self.logs = path / "logs"
 
     def create(self) -> None:

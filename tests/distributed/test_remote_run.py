@@ -169,6 +169,20 @@ def test_translate_and_runs_read_from_the_store(
     assert "finished" in listed
 
 
+def test_the_report_of_a_remote_run_lies_beside_it(remote_everything: tuple[str, Path], tmp_path: Path) -> None:
+    url, store = remote_everything[0], Store(remote_everything[0])
+    assert {"report.html", "report.md"} <= set(store.list())
+    store.remove(["report.html", "report.md"])
+    printed = lockstep("report", url, LOCKSTEP_CACHE=str(tmp_path)).stdout
+    assert f"finished {STEPS} steps" in printed
+    written = store.read("report.md") or b""
+    assert f"# Run {url}".encode() in written
+    assert b"model/model.safetensors" in written, "the checkpoints' manifests were not read"
+    assert not list(tmp_path.rglob("*.safetensors")), "more than the manifests was fetched"
+    missing = lockstep("report", f"{url}-nowhere", code=2, LOCKSTEP_CACHE=str(tmp_path))
+    assert f"{url}-nowhere is not a run" in missing.stderr
+
+
 @pytest.mark.parametrize(
     ("url", "environment", "expected"),
     [

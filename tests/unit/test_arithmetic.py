@@ -1,30 +1,35 @@
+import numpy as np
 import pytest
 
 from lockstep.explain.arithmetic import Arithmetic, arithmetic, metric
-from lockstep.watch.journal import Reading
+from lockstep.explain.record import Worker
+from lockstep.explain.steps import PHASES, WIDTH, Steps, row
 
 
-def worker(*steps: tuple[int, int, float], models: dict[int, tuple[float | None, float | None]]) -> Reading:
-    """Steps are (attempt, target words, seconds), models {attempt: (FLOPs per word, peak)}."""
+def worker(*steps: tuple[int, int, float, bool], models: dict[int, tuple[float | None, float | None]]) -> Worker:
+    """Steps are (attempt, target words, seconds, warm-up), models {attempt: (FLOPs per word, peak)}."""
+    phases = dict.fromkeys(PHASES, 0.0)
     lines = [
-        {"attempt": attempt, "words": {"target": words}, "seconds": seconds, "warmup": False}
-        for attempt, words, seconds in steps
+        {"step": number, "time": 0.0, "attempt": attempt, "words": {"target": words}, "seconds": seconds}
+        | {"warmup": warmup, "phases": phases}
+        for number, (attempt, words, seconds, warmup) in enumerate(steps)
     ]
     events = [
         {"kind": "model", "attempt": attempt, "parameters": 7, "flops_per_word": flops, "peak_flops": peak}
         for attempt, (flops, peak) in models.items()
     ]
-    return Reading(lines, events)
+    columns = Steps(*np.array([row(line) for line in lines]).reshape(-1, WIDTH).T)
+    return Worker(0, columns, columns, events, 0)
 
 
 def test_rate_and_share_follow_from_words_seconds_and_peak() -> None:
-    found = arithmetic([worker((1, 10, 4.0), (1, 20, 6.0), models={1: (100.0, 500.0)})], 3.0)
+    found = arithmetic([worker((1, 10, 4.0, False), (1, 20, 6.0, False), models={1: (100.0, 500.0)})], 3.0)
     assert found == Arithmetic(7, 100.0, 3000 / 10, 500.0, 300 / 500)
 
 
 def test_workers_add_up_each_with_its_own_time_and_peak() -> None:
-    fast = worker((1, 40, 4.0), models={1: (100.0, 2000.0)})
-    slow = worker((1, 10, 4.0), models={1: (100.0, 500.0)})
+    fast = worker((1, 40, 4.0, False), models={1: (100.0, 2000.0)})
+    slow = worker((1, 10, 4.0, False), models={1: (100.0, 500.0)})
     found = arithmetic([fast, slow], 12.5)
     assert found.flops_per_second == 1250
     assert found.peak_flops == 2500
@@ -32,26 +37,27 @@ def test_workers_add_up_each_with_its_own_time_and_peak() -> None:
 
 
 def test_launches_with_other_workers_are_measured_against_their_own_peak() -> None:
-    found = arithmetic([worker((1, 10, 4.0), (2, 10, 1.0), models={1: (100.0, 500.0), 2: (100.0, 1000.0)})], 4.0)
+    found = arithmetic(
+        [worker((1, 10, 4.0, False), (2, 10, 1.0, False), models={1: (100.0, 500.0), 2: (100.0, 1000.0)})], 4.0
+    )
     assert found.mfu == pytest.approx(2000 / (4.0 * 500 + 1.0 * 1000))
     assert found.peak_flops == 1000
 
 
 def test_warmup_and_launches_that_were_not_measured_are_left_out() -> None:
-    reading = worker((1, 99, 1.0), (2, 10, 4.0), (2, 99, 1.0), models={2: (100.0, 500.0)})
-    reading.steps[2]["warmup"] = True
-    assert arithmetic([reading], 2.5).mfu == 1000 / (4.0 * 500)
+    steps = (1, 99, 1.0, False), (2, 10, 4.0, False), (2, 99, 1.0, True)
+    assert arithmetic([worker(*steps, models={2: (100.0, 500.0)})], 2.5).mfu == 1000 / (4.0 * 500)
 
 
 def test_what_was_not_measured_is_not_known() -> None:
-    assert arithmetic([worker((1, 10, 4.0), models={})], 2.5) == Arithmetic()
-    assert arithmetic([worker((1, 10, 4.0), models={1: (100.0, None)})], 2.5).mfu is None
+    assert arithmetic([worker((1, 10, 4.0, False), models={})], 2.5) == Arithmetic()
+    assert arithmetic([worker((1, 10, 4.0, False), models={1: (100.0, None)})], 2.5).mfu is None
     assert arithmetic([worker(models={1: (100.0, 500.0)})], None).flops_per_second is None
-    assert arithmetic([worker((1, 10, 4.0), models={1: (None, 500.0)})], 2.5).flops_per_second is None
+    assert arithmetic([worker((1, 10, 4.0, False), models={1: (None, 500.0)})], 2.5).flops_per_second is None
 
 
 def test_more_than_the_peak_means_that_the_peak_is_wrong() -> None:
-    found = arithmetic([worker((1, 10, 4.0), models={1: (100.0, 50.0)})], 2.5)
+    found = arithmetic([worker((1, 10, 4.0, False), models={1: (100.0, 50.0)})], 2.5)
     assert found.mfu is None
     assert "peak is not known" in found.text()
 

@@ -67,7 +67,7 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 60 else clock_text(seconds)
 
 
-def summary_table(summary: "Summary") -> "Table":
+def summary_table(summary: "Summary", report: Path | None = None) -> "Table":
     from rich import box
     from rich.markup import escape
     from rich.table import Table
@@ -101,4 +101,6 @@ def summary_table(summary: "Summary") -> "Table":
         table.add_row("best validation", f"{summary.metric} {summary.best_score:.2f} at step {summary.best_step:,}")
     if summary.skipped_steps:
         table.add_row("left out", f"{summary.skipped_steps} steps with a gradient that was not finite")
+    if report is not None:
+        table.add_row("report", escape(str(report)))
     return table

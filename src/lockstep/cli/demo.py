@@ -50,6 +50,8 @@ def closing(console: "Console", run: str, summary: "Summary", test: dict[str, ob
     from rich.text import Text
 
     from lockstep.cli.common import summary_table
+    from lockstep.remote.place import working_folder
+    from lockstep.rundir import RunDirectory
 
     table = Table(title="Sentences the model has never seen", title_justify="left", show_lines=True, expand=True)
     for heading in ("English", "translation", "reference"):
@@ -61,6 +63,7 @@ def closing(console: "Console", run: str, summary: "Summary", test: dict[str, ob
         shown = Text(translation, style="green" if right else "yellow")
         table.add_row(Text(source), shown, "same" if right else Text(reference))
     console.print(table)
-    console.print(summary_table(summary))
+    report = RunDirectory(working_folder(run)).report
+    console.print(summary_table(summary, report if report.exists() else None))
     console.print(f"Held-out test: sacreBLEU [bold]{test['sacrebleu']:.2f}[/] on {test['sentences']} sentences.")
     console.print(f"Next: [bold]lockstep translate {escape(run)}[/] and type a sentence.", highlight=False)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from lockstep import __version__
-from lockstep.cli import board, config, data, demo, evaluate, prove, runs, train, translate
+from lockstep.cli import board, config, data, demo, evaluate, prove, report, runs, train, translate
 from lockstep.errors import LockstepError
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.command()(data.prepare)
 app.command()(train.train)
 app.command()(evaluate.evaluate)
 app.command()(translate.translate)
+app.command()(report.report)
 app.command()(prove.prove)
 app.command()(board.board)
 app.add_typer(runs.app, name="runs")

@@ -119,6 +119,8 @@ def _close(run: str | Path, as_json: bool, show: bool, told_to_stop: int | None,
     from rich.console import Console
 
     from lockstep.cli.common import print_json, summary_table
+    from lockstep.cli.report import closing_report
+    from lockstep.counterfactual import left_out
     from lockstep.explain.summary import summarise
     from lockstep.remote.place import working_folder
 
@@ -126,10 +128,11 @@ def _close(run: str | Path, as_json: bool, show: bool, told_to_stop: int | None,
     if told_to_stop is not None and (summary.ended is None or summary.ended < begin):
         print("Stopped before a new step was saved. The same command starts from the last checkpoint.", file=sys.stderr)
         sys.exit(128 + told_to_stop)
+    report = None if left_out() else closing_report(run)
     if as_json:
-        print_json(summary.as_dict())
+        print_json(summary.as_dict() | {"report": report and str(report)})
     elif show:
-        Console().print(summary_table(summary))
+        Console().print(summary_table(summary, report))
     if summary.state == "stopped":
         print(f"Stopped at step {summary.step:,} and saved. The same command goes on from there.", file=sys.stderr)
         sys.exit(128 + signal.Signals[summary.stop_signal or "SIGTERM"])

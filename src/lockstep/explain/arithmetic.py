@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lockstep.watch.journal import Line, Reading
+import numpy as np
+
+from lockstep.explain.record import Worker
+from lockstep.watch.journal import Line
 
 
 @dataclass(frozen=True)
@@ -33,20 +36,19 @@ def metric(value: float) -> str:
     return f"{value:.3g} {prefixes[0]}"
 
 
-def arithmetic(workers: Sequence[Reading], words_per_second: float | None) -> Arithmetic:
+def arithmetic(workers: Sequence[Worker], words_per_second: float | None) -> Arithmetic:
     """From the journals of all workers, and what they did together. Each worker has its own words, seconds and peak, and
     launches may differ in them."""
-    known = [(_models(worker), worker) for worker in workers]
+    known = [(_models(worker), worker.steps.where(worker.steps.warmup == 0)) for worker in workers]
     told = [list(models.values())[-1] for models, _ in known if models]
     if not told:
         return Arithmetic()
     flops = possible = 0.0
-    for models, worker in known:
-        for line in worker.steps:
-            model = models.get(line["attempt"])
-            if model is not None and not line["warmup"]:
-                flops += line["words"]["target"] * (model["flops_per_word"] or 0.0)
-                possible += line["seconds"] * (model["peak_flops"] or 0.0)
+    for models, steps in known:
+        for attempt, model in models.items():
+            own = steps.where(steps.attempt == attempt)
+            flops += float(np.nansum(own.target_words)) * (model["flops_per_word"] or 0.0)
+            possible += float(own.seconds.sum()) * (model["peak_flops"] or 0.0)
     per_word, peaks = told[0]["flops_per_word"], [line["peak_flops"] or 0.0 for line in told]
     share = flops / possible if possible and all(peaks) else None
     return Arithmetic(
@@ -58,5 +60,5 @@ def arithmetic(workers: Sequence[Reading], words_per_second: float | None) -> Ar
     )
 
 
-def _models(worker: Reading) -> dict[int, Line]:
+def _models(worker: Worker) -> dict[int, Line]:
     return {line["attempt"]: line for line in worker.of("model")}

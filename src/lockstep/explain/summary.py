@@ -1,14 +1,17 @@
 """A run in figures, all from its journal and its checkpoints."""
 
-from collections.abc import Callable
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
+import numpy as np
+
 from lockstep.explain.arithmetic import Arithmetic, arithmetic
-from lockstep.rundir import RunDirectory
-from lockstep.watch.journal import Reading, read, read_together
+from lockstep.explain.journal_file import took
+from lockstep.explain.measured import Measured
+from lockstep.explain.record import Record, Worker
+from lockstep.explain.steps import PHASES, Steps
 
 
 @dataclass(frozen=True)
@@ -48,79 +51,67 @@ class Summary:
 
 
 def summarise(run: Path) -> Summary:
-    journal = read_together(run / "journal")
-    steps = journal.steps
-    measured = [line for line in steps if not line["warmup"]]
-    evaluations, launches, stops = journal.of("evaluation"), journal.of("run"), journal.of("stop")
-    launch = launches[-1] if launches else {}
-    metric = launch.get("metric", "loss")
-    choose = max if launch.get("higher_is_better") else min
-    everybody = [journal, *(read(run / "journal", rank) for rank in range(1, launch.get("workers", 1)))]
-    reached = max((reading.steps[-1]["step"] for reading in everybody if reading.steps), default=0)
-    standing = [line for line in evaluations if line["step"] <= reached]
-    best = choose(standing, key=lambda line: line["scores"][metric], default=None)
-    speed = _speed_of_all(everybody) if measured else None
+    return summary_of(Record(run))
+
+
+def summary_of(record: Record) -> Summary:
+    """Speed and phases are of the launches with the last setting (workers and strategy): others are not comparable."""
+    primary, measured = record.primary, record.measured_of({record.primary.rank: record.primary})
+    steps, timed = primary.steps, measured.primary
+    stops = primary.of("stop")
+    scored, values = record.scores(record.metric)
+    standing = scored <= record.reached
+    scored, values = scored[standing], values[standing]
+    best = None if not len(values) else int(values.argmax() if record.higher_is_better else values.argmin())
+    seconds = float(timed.seconds.sum())
+    last_loss = float(steps.loss[-1]) if len(steps) else math.nan
+    last = record.evaluations[-1] if record.evaluations else {}
+    speed = words_per_second(record, measured) if measured.count else None
     return Summary(
-        run=str(run),
-        state="running" if RunDirectory(run).busy() else _state(journal),
+        run=str(record.path),
+        state=record.state,
         ended=stops[-1]["time"] if stops else None,
-        stop_signal=stops[-1]["signal"] if stops else None,
-        step=reached,
-        workers=launch.get("workers", 0),
-        strategy=launch.get("strategy", ""),
-        precision=launch.get("precision", ""),
-        measured_steps=len(measured),
-        warmup_steps=len(steps) - len(measured),
-        seconds_per_step=mean(line["seconds"] for line in measured) if measured else None,
+        stop_signal=stops[-1].get("signal") if stops else None,
+        step=record.reached,
+        workers=record.launch.get("workers", 0),
+        strategy=record.launch.get("strategy", ""),
+        precision=record.launch.get("precision", ""),
+        measured_steps=measured.count,
+        warmup_steps=measured.warmup,
+        seconds_per_step=seconds / measured.count if measured.count else None,
         words_per_second=speed,
-        phase_shares=_shares(measured),
-        watching_share=_watching(measured, journal) if measured else None,
-        arithmetic=arithmetic(everybody, speed),
-        training_seconds=sum(line["seconds"] for line in steps),
-        evaluation_seconds=sum(line["seconds"] for line in evaluations),
-        checkpoint_seconds=sum(line["seconds"] for line in journal.of("checkpoint")),
-        loss=steps[-1]["loss"] if steps else None,
-        best_score=best["scores"][metric] if best else None,
-        best_step=best["step"] if best else None,
-        metric=metric,
-        signature=evaluations[-1]["signature"] if evaluations else "",
-        skipped_steps=sum(1 for line in steps if not line["applied"]),
-        launches=len({line["attempt"] for line in launches}),
-        damaged_lines=journal.damaged,
-        examples=evaluations[-1]["examples"] if evaluations else [],
+        phase_shares={name: float(getattr(timed, name).sum()) / seconds for name in PHASES} if seconds else {},
+        watching_share=_watching(timed, primary) if seconds else None,
+        arithmetic=arithmetic(list(record.workers.values()), speed),
+        training_seconds=float(steps.seconds.sum()),
+        evaluation_seconds=_seconds(primary, "evaluation"),
+        checkpoint_seconds=_seconds(primary, "checkpoint"),
+        loss=last_loss if math.isfinite(last_loss) else None,
+        best_score=None if best is None else float(values[best]),
+        best_step=None if best is None else int(scored[best]),
+        metric=record.metric,
+        signature=str(last.get("signature") or ""),
+        skipped_steps=int((steps.applied == 0).sum()),
+        launches=len(record.launches),
+        damaged_lines=primary.damaged,
+        examples=last.get("examples") or [],
     )
 
 
-def _speed_of_all(everybody: list[Reading]) -> float:
-    """Target words per second of all workers. Where they move together, every step line tells the words of all; where
-    each goes its own way, their speeds are added."""
-    if any(line.get("scope") == "worker" for line in everybody[0].steps):
-        return sum(_speed(journal, lambda line: line["words"]["target"]) for journal in everybody)
-    return _speed(everybody[0], lambda line: line["global_target_words"])
+def words_per_second(record: Record, measured: Measured) -> float:
+    """Target words of all workers. Where workers do not step together, each has its own speed and they add up."""
+    if measured.lockstep:
+        return float(np.nansum(measured.primary.global_words) / measured.primary.seconds.sum())
+    everybody = record.measured.workers.values()
+    return float(sum(np.nansum(steps.target_words) / steps.seconds.sum() for steps in everybody if len(steps)))
 
 
-def _speed(journal: Reading, words: Callable[[dict[str, Any]], int]) -> float:
-    measured = [line for line in journal.steps if not line["warmup"]]
-    return sum(map(words, measured)) / max(1e-9, sum(line["seconds"] for line in measured))
+def _seconds(worker: Worker, kind: str) -> float:
+    return sum(took(line) for line in worker.of(kind))
 
 
-def _state(journal: Reading) -> str:
-    """From the last launch's farewell."""
-    marks = [event for event in journal.events if event["kind"] in ("run", "stop")]
-    if not marks or marks[-1]["kind"] == "run":
-        return "cut off"
-    return "stopped" if marks[-1]["reason"] == "signal" else "finished"
-
-
-def _watching(measured: list[dict[str, Any]], journal: Reading) -> float:
+def _watching(timed: Steps, worker: Worker) -> float:
     """The loop's own watching is between the steps, the sampler beside them."""
-    samples = journal.of("system")
-    beside = sum(line["own"] for line in samples) / sum(line["seconds"] for line in samples) if samples else 0.0
-    return sum(line.get("watching", 0.0) for line in measured) / sum(line["seconds"] for line in measured) + beside
-
-
-def _shares(steps: list[dict[str, Any]]) -> dict[str, float]:
-    total = sum(line["seconds"] for line in steps)
-    if not total:
-        return {}
-    return {name: sum(line["phases"][name] for line in steps) / total for name in steps[0]["phases"]}
+    samples = worker.of("system")
+    beside = sum(line.get("own", 0.0) for line in samples) / max(1e-9, sum(map(took, samples)))
+    return float(np.nansum(timed.watching) / timed.seconds.sum()) + beside

@@ -9,7 +9,7 @@ from lockstep.remote.place import cache_folder, is_remote
 from lockstep.remote.store import Store
 from lockstep.saved import chosen, listed
 
-SMALL = ("config.yaml", "data.json", "choices.json", "environment.json")
+SMALL = ("config.yaml", "data.json", "choices.json", "environment.json", "proof.json")
 
 
 def run_names(store: Store) -> list[str]:
@@ -19,8 +19,9 @@ def run_names(store: Store) -> list[str]:
     return sorted(folder.rstrip("/") for folder in journals if f"{folder}config.yaml" in objects)
 
 
-def copy_of_run(url: str, with_scalars: bool = False) -> Path:
-    """A folder with the run's small files and journal as they are now, without checkpoints."""
+def copy_of_run(url: str, with_scalars: bool = False, with_manifests: bool = False) -> Path:
+    """A folder with the run's small files and journal as they are now. TensorBoard's scalars and the manifests of the
+    checkpoints come on demand, checkpoints never."""
     store, folder = Store(url), cache_folder("read", url)
     for name in (*store.list("journal"), *(store.list("tensorboard") if with_scalars else ())):
         store.fetch(name, folder / name)
@@ -29,6 +30,8 @@ def copy_of_run(url: str, with_scalars: bool = False) -> Path:
         if data is not None:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(data)
+    if with_manifests:
+        _fetch_manifests(store, folder, list(store.list("checkpoints")))
     return folder
 
 
@@ -50,12 +53,8 @@ def with_model(place: str | Path, which: Literal["best", "last"]) -> Path:
 
 
 def _fetch_best_or_last(store: Store, folder: Path, which: Literal["best", "last"], objects: list[str]) -> None:
-    manifests = [name for name in objects if name.startswith("checkpoints/") and name.endswith("/manifest.json")]
     copy_of_run(store.url)
-    gone = {path.name for path in (folder / "checkpoints").glob("step-*")} - {name.split("/")[1] for name in manifests}
-    for name in gone:
-        shutil.rmtree(folder / "checkpoints" / name)
-    _refresh(store, folder, manifests)
+    _fetch_manifests(store, folder, objects)
     found = listed(folder / "checkpoints")
     if not found:
         raise LockstepError(
@@ -67,6 +66,15 @@ def _fetch_best_or_last(store: Store, folder: Path, which: Literal["best", "last
         _refresh(store, folder, [name for name in files if "/model/" in name and name in objects])
     if damage := saved.damage("model/"):
         raise LockstepError(f"{saved.path.name} of {store.url} is damaged: {damage}.", "Take another checkpoint.")
+
+
+def _fetch_manifests(store: Store, folder: Path, objects: list[str]) -> None:
+    """Brings the manifests of all checkpoints, and lets go of checkpoints that are no longer there."""
+    manifests = [name for name in objects if name.startswith("checkpoints/") and name.endswith("/manifest.json")]
+    gone = {path.name for path in (folder / "checkpoints").glob("step-*")} - {name.split("/")[1] for name in manifests}
+    for name in gone:
+        shutil.rmtree(folder / "checkpoints" / name)
+    _refresh(store, folder, manifests)
 
 
 def _refresh(store: Store, folder: Path, names: list[str]) -> None:

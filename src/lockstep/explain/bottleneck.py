@@ -1,0 +1,143 @@
+"""What holds a step back, from the journals alone.
+
+Workers in lockstep end a step together. Whoever waited least came last: what even this worker waited is the exchange
+itself, and how much more it computed than the average is what unequal work or unequal machines cost. So the seconds of
+the last worker divide without rest into equal work, imbalance, input and network.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lockstep.explain.measured import Measured
+from lockstep.explain.record import Record
+from lockstep.explain.units import milliseconds, plural, share
+
+NETWORK, INPUT, IMBALANCE, COMPUTE = "network", "input", "imbalance", "compute"
+WORTH = 0.10
+"""What costs at least this share of a step is called its bottleneck; below, the step is bound by computing."""
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """Mean seconds of a step by cause; the four add up to `step`."""
+
+    step: float
+    compute: float
+    imbalance: float
+    input: float
+    network: float
+    slowest: int | None  # the worker with the most computing of its own, when there are several
+    slowest_share: float  # of the steps in which it came last
+    steady: bool  # it is always the same one, rather than now this and now that
+    lockstep: bool
+    workers: int
+    how: str
+
+    def cost(self, cause: str) -> float:
+        """As a share of the step."""
+        return float(getattr(self, cause)) / self.step if self.step else 0.0
+
+    @property
+    def cause(self) -> str:
+        worst = max((NETWORK, INPUT, IMBALANCE), key=self.cost)
+        return worst if self.cost(worst) >= WORTH else COMPUTE
+
+    @property
+    def name(self) -> str:
+        return f"imbalance: worker {self.slowest}" if self.cause == IMBALANCE else self.cause
+
+    def sentence(self) -> str:
+        percent = share(self.cost(self.cause))
+        if self.cause == COMPUTE:
+            rest = {name: self.cost(name) for name in (NETWORK, INPUT, IMBALANCE)}
+            largest = max(rest, key=lambda name: rest[name])
+            return f"The bottleneck is compute: {percent} of a step; {largest} is next with {share(rest[largest])}."
+        if self.cause == IMBALANCE:
+            when = "always the same one" if self.steady else f"last in {share(self.slowest_share)} of the steps"
+            return (
+                f"The bottleneck is imbalance: worker {self.slowest} keeps the others waiting ({when}), "
+                f"which costs {percent} of a step."
+            )
+        waits = {NETWORK: "exchanging gradients", INPUT: "waiting for the next batch"}[self.cause]
+        return f"The bottleneck is the {self.cause}: {waits} costs {percent} of a step."
+
+    def facts(self) -> dict[str, object]:
+        costs = {cause: self.cost(cause) for cause in (NETWORK, INPUT, IMBALANCE, COMPUTE)}
+        return {"cause": self.name, "cost": self.cost(self.cause), "costs": costs, "step_seconds": self.step} | {
+            "slowest_worker": self.slowest,
+            "measured": self.how,
+            "sentence": self.sentence(),
+        }
+
+
+def find(record: Record) -> Bottleneck | None:
+    """None when no step was measured."""
+    measured = record.measured
+    if not measured.count:
+        return None
+    if not measured.lockstep or len(measured.workers) == 1:
+        return _alone(measured)
+    return _together(measured) if len(next(iter(measured.aligned.values()))) else _alone(measured)
+
+
+def _alone(measured: Measured) -> Bottleneck:
+    """Workers that step on their own, or only one: every second is its own, and nobody waits for a slower one."""
+    rows = [steps for steps in measured.workers.values() if len(steps)]
+    names = ("seconds", "compute", "input", "merge")
+    means = {name: float(np.mean([getattr(steps, name).mean() for steps in rows])) for name in names}
+    who = "worker 0" if len(rows) == 1 else f"mean of {plural(len(rows), 'worker')}"
+    slowest = None
+    if len(rows) > 1:
+        speeds = {rank: float(steps.compute.mean()) for rank, steps in measured.workers.items() if len(steps)}
+        slowest = max(speeds, key=lambda rank: speeds[rank])
+    return Bottleneck(
+        step=means["seconds"],
+        compute=means["compute"],
+        imbalance=0.0,
+        input=means["input"],
+        network=means["merge"],
+        slowest=slowest,
+        slowest_share=0.0,
+        steady=False,
+        lockstep=False,
+        workers=len(rows),
+        how=measured.how("mean", who),
+    )
+
+
+def _together(measured: Measured) -> Bottleneck:
+    compute, waiting, given = measured.stack("compute"), measured.stack("merge"), measured.stack("input")
+    ranks = list(measured.aligned)
+    last = waiting.argmin(0)  # [steps]: the worker that waited least
+    here = np.arange(waiting.shape[1])
+    equal = compute.mean(0)
+    parts = {
+        "compute": float(equal.mean()),
+        "imbalance": float((compute[last, here] - equal).mean()),
+        "input": float(given[last, here].mean()),
+        "network": float(waiting[last, here].mean()),
+    }
+    if parts["imbalance"] < 0:  # noise: the last one did not compute more
+        parts["compute"], parts["imbalance"] = parts["compute"] + parts["imbalance"], 0.0
+    excess = compute.mean(1) - equal.mean()
+    slowest = int(excess.argmax())
+    return Bottleneck(
+        step=sum(parts.values()),
+        slowest=ranks[slowest],
+        slowest_share=float((last == slowest).mean()),
+        steady=bool(excess[slowest] > 0.5 * parts["imbalance"] > 0),
+        lockstep=True,
+        workers=len(ranks),
+        how=f"{measured.how('mean', f'journals of {len(ranks)} workers')}; the worker that waited least in each step",
+        **parts,
+    )
+
+
+def describe(found: Bottleneck) -> str:
+    """The whole step in one sentence."""
+    parts = ", ".join(
+        f"{name} {milliseconds(getattr(found, name))} ({share(found.cost(name))})"
+        for name in (COMPUTE, IMBALANCE, INPUT, NETWORK)
+    )
+    return f"A step of {milliseconds(found.step)} is {parts}."

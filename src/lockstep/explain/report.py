@@ -1,0 +1,256 @@
+"""The report of a run: all answers, as one offline page, as text, and as facts."""
+
+import json
+import re
+import time
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from lockstep.errors import LockstepError
+from lockstep.explain import (
+    advice,
+    appendix,
+    bottleneck,
+    checkpoints,
+    corpus,
+    correlation,
+    duration,
+    network,
+    overfitting,
+    rate,
+    reference,
+    step_time,
+    trained,
+    utilisation,
+)
+from lockstep.explain.answer import Answer, Chart
+from lockstep.explain.charts import bars
+from lockstep.explain.record import Record
+from lockstep.explain.summary import Summary, summary_of
+from lockstep.explain.system import machines
+from lockstep.explain.units import count, milliseconds, number, plural, seconds, shown
+from lockstep.files import write_whole
+from lockstep.rundir import RunDirectory
+
+TEMPLATES = Path(__file__).with_name("templates")
+EXAMPLES = 3
+UNIT = re.compile(r"(\d) (%|[kMG]?B\b|[kMGT]?(?:bit|FLOP)/s|ms\b|µs\b|s\b|h\b|min\b|d\b)")
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that is said of a run."""
+
+    name: str
+    made: float
+    summary: Summary
+    verdict: list[str]  # three sentences
+    answers: list[Answer]
+    bottleneck: bottleneck.Bottleneck | None
+    proof: "Proof | None"
+    comparison: reference.Comparison | None
+    advice: list[advice.Advice]
+    appendix: appendix.Appendix
+
+    def facts(self) -> dict[str, Any]:
+        """All of it for programs."""
+        summary = self.summary.as_dict()
+        del summary["examples"]
+        return {
+            "run": self.name,
+            "verdict": self.verdict,
+            "summary": summary,
+            "bottleneck": self.bottleneck.facts() if self.bottleneck else None,
+            "proof": self.proof.told if self.proof else None,
+            "answers": [answer.facts() for answer in self.answers],
+            "reference": {"verdict": self.comparison.verdict, "text": self.comparison.text}
+            if self.comparison
+            else None,
+            "advice": [one.facts() for one in self.advice],
+            "appendix": appendix.facts(self.appendix),
+        }
+
+    def charts(self) -> list[Chart]:
+        others = [self.comparison.charts if self.comparison else [], self.proof.charts if self.proof else []]
+        return [chart for group in [*(answer.charts for answer in self.answers), *others] for chart in group]
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What runs without communication, without input and alone have shown."""
+
+    told: dict[str, Any]
+    sentence: str
+    rows: list[tuple[str, str, str]]  # what was left out, seconds a step, change
+    charts: list[Chart]
+
+
+def make(path: Path, name: str | None = None, running: bool | None = None) -> Report:
+    """Reads a run directory and answers everything that can be answered from it. `running` is for a copy of a run
+    elsewhere, which cannot tell by itself."""
+    record = Record.open(path, name, running)
+    seen, wall = machines(record), duration.measure(record)
+    held_back = bottleneck.find(record)
+    learned, by_heart = trained.judge(record), overfitting.judge(record)
+    times = step_time.measure(record)
+    answers = [
+        duration.answer(record, wall),
+        trained.answer(record, learned),
+        overfitting.answer(record, by_heart),
+        utilisation.answer(record, held_back, seen, wall),
+        network.answer(record, held_back, network.measure(record, seen)),
+        rate.answer(record),
+        corpus.answer(record),
+        checkpoints.answer_files(record),
+        checkpoints.answer_size(record),
+        step_time.answer(record, times),
+        correlation.answer(record, seen),
+    ]
+    summary, proof = summary_of(record), _proof(record)
+    verdict = [
+        _what_happened(summary, wall),
+        _what_was_learned(summary, learned, by_heart),
+        proof.sentence if proof else held_back.sentence() if held_back else "What held it back was not measured.",
+    ]
+    changes = advice.rank(record, wall, held_back, learned, by_heart)
+    return Report(
+        name=name or str(path),
+        made=time.time(),
+        summary=summary,
+        verdict=verdict,
+        answers=answers,
+        bottleneck=held_back,
+        proof=proof,
+        comparison=reference.compare(record),
+        advice=changes,
+        appendix=appendix.collect(record),
+    )
+
+
+def _what_happened(summary: Summary, wall: duration.Duration) -> str:
+    setting = ", ".join(part for part in (summary.strategy, summary.precision) if part)
+    with_whom = f" with {plural(summary.workers, 'worker')} ({setting})" if summary.workers else ""
+    if not summary.step:
+        return f"The run is {summary.state} and has not taken a step{with_whom}."
+    state = {"running": "is running and has taken", "finished": "finished", "stopped": "was stopped after"}.get(
+        summary.state, "was cut off after"
+    )
+    speed = f", {count(summary.words_per_second)} target words a second" if summary.words_per_second else ""
+    return f"The run {state} {plural(summary.step, 'step')} in {seconds(wall.wall)}{with_whom}{speed}."
+
+
+def _what_was_learned(summary: Summary, learned: trained.Trained, by_heart: overfitting.Overfitting) -> str:
+    if summary.best_score is None:
+        return "How well it learned is not known: nothing was evaluated."
+    best = f"the best {shown(summary.metric)} was {number(summary.best_score)} at step {count(summary.best_step or 0)}"
+    if by_heart.verdict == overfitting.OVERFITTING and by_heart.best is not None:
+        turn = count(by_heart.steps[by_heart.best])
+        return f"The model is overfitting: its validation loss was lowest at step {turn} and has risen since; {best}."
+    word = {trained.TRAINED: "The model is trained", trained.LEARNING: "The model is still learning"}.get(
+        learned.verdict, "Whether the model is fully trained is too early to say"
+    )
+    heart = {
+        overfitting.WIDENING: "the gap between training and validation widens",
+        overfitting.NOT_OVERFITTING: "there is no overfitting",
+    }.get(by_heart.verdict, "overfitting cannot be judged yet")
+    return f"{word}, and {heart}; {best}."
+
+
+def _proof(record: Record) -> Proof | None:
+    told = record.proof
+    if told is None or not isinstance(told.get("step_seconds"), int | float):
+        return None
+    step = float(told["step_seconds"])
+    names = {
+        "step_seconds": "as it is",
+        "without_communication_seconds": "without communication",
+        "free_input_seconds": "input for free",
+        "alone_seconds": "one worker alone",
+    }
+    known = {label: float(told[key]) for key, label in names.items() if isinstance(told.get(key), int | float)}
+    rows = [(label, milliseconds(value), f"{value / step - 1:+.1%}") for label, value in known.items()]
+    texts = [text for _, text, _ in rows]
+    says = ", ".join(f"{label} {text}" for label, text in zip(known, texts, strict=True))
+    title = "A step in runs that leave something out"
+    chart = bars("proof", title, says, list(known), [1e3 * one for one in known.values()], texts, "milliseconds")
+    sentence = str(told.get("sentence") or says).strip().rstrip(".")
+    cause = (
+        f"The bottleneck is {told['bottleneck']}, proven by leaving things out" if "bottleneck" in told else "Proven"
+    )
+    return Proof(told, f"{cause}: {sentence}.", rows, [chart])
+
+
+def write(report: Report, folder: Path, refresh: int | None = None) -> tuple[Path, Path]:
+    """Writes report.html and report.md; `refresh` makes the page load itself again after so many seconds."""
+    places = RunDirectory(folder)
+    try:
+        write_whole(places.report_text, text(report))
+        write_whole(places.report, page(report, refresh))
+    except OSError as error:
+        why = f"The report cannot be written to {folder}: {error.strerror}."
+        raise LockstepError(why, "Name another folder with --to.") from None
+    return places.report, places.report_text
+
+
+def text(report: Report) -> str:
+    return str(
+        _templates().get_template("report.md.j2").render(report=report, examples=report.summary.examples[:EXAMPLES])
+    )
+
+
+def page(report: Report, refresh: int | None = None) -> str:
+    figures = {chart.name: chart.figure | {"height": chart.height} for chart in report.charts()}
+    return str(
+        _templates()
+        .get_template("report.html.j2")
+        .render(
+            report=report,
+            refresh=refresh,
+            examples=report.summary.examples[:EXAMPLES],
+            figures=json.dumps(figures, separators=(",", ":"), allow_nan=False).replace("</", "<\\/"),
+            plotly=_plotly(),
+            style=(TEMPLATES / "report.css").read_text(encoding="utf-8"),
+            script=(TEMPLATES / "report.js").read_text(encoding="utf-8"),
+        )
+    )
+
+
+@cache
+def _plotly() -> str:
+    """plotly.js out of the Python package, without importing it."""
+    found = find_spec("plotly")
+    if found is None or not found.submodule_search_locations:
+        raise LockstepError("The package plotly is not installed, and the page's charts need it.", "pip install plotly")
+    return (Path(found.submodule_search_locations[0]) / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
+
+
+@cache
+def _templates() -> Any:
+    import jinja2
+    from markupsafe import Markup, escape
+
+    def coded(value: object) -> Markup:
+        """Words in backticks as code, and figures that stay with their units."""
+        parts = UNIT.sub("\\1\u00a0\\2", str(escape(value))).split("`")
+        return Markup("".join(f"<code>{part}</code>" if i % 2 else part for i, part in enumerate(parts)))
+
+    def cell(value: object) -> str:
+        return str(value).replace("|", "\\|").replace("\n", " ")
+
+    loader = jinja2.FileSystemLoader(TEMPLATES)
+    environment = jinja2.Environment(
+        loader=loader,
+        autoescape=lambda name: bool(name and name.endswith(".html.j2")),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters |= {
+        "coded": coded,
+        "cell": cell,
+        "moment": lambda value: time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(value)),
+    }
+    return environment

@@ -1,0 +1,95 @@
+"""Figures as a person reads them."""
+
+import math
+import time
+
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+
+
+def number(value: float, digits: int = 3) -> str:
+    """About `digits` significant digits, with separators: 0.0123, 1.23, 12,300."""
+    if not math.isfinite(value):
+        return "not known"
+    if value == 0:
+        return "0"
+    size = math.floor(math.log10(abs(value)))
+    if size < -4:
+        return f"{value:.{digits - 1}e}"
+    return f"{value:,.{max(0, digits - 1 - size)}f}"
+
+
+def fine(value: float) -> str:
+    """Four digits, where three would hide what changes."""
+    return number(value, 4)
+
+
+def count(value: float) -> str:
+    return f"{round(value):,}"
+
+
+def share(value: float) -> str:
+    """0.1234 -> '12.3 %'; small shares keep a digit that says something."""
+    percent = 100 * value
+    if percent and abs(percent) < 0.1:
+        return "less than 0.1 %" if percent > 0 else "more than -0.1 %"
+    return f"{percent:.1f} %" if abs(percent) < 99.95 else f"{percent:,.0f} %"
+
+
+def seconds(value: float) -> str:
+    """Short times with three digits, long ones in hours and minutes."""
+    if value < 0:
+        return f"-{seconds(-value)}"
+    if value < 1e-3:
+        return f"{number(value * 1e6)} µs"
+    if value < 1.0:
+        return f"{number(value * 1e3)} ms"
+    if value < 100.0:
+        return f"{number(value)} s"
+    if value < HOUR:
+        whole = round(value)
+        return f"{whole // 60} min {whole % 60} s"
+    minutes = round(value / MINUTE)
+    if value < 2 * DAY:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes // 1440} d {minutes % 1440 // 60} h"
+
+
+def milliseconds(value: float) -> str:
+    return f"{number(value * 1e3, 4)} ms"
+
+
+def megabytes(value: float) -> str:
+    return f"{number(value / 1e6)} MB" if value >= 1e5 or not value else f"{number(value / 1e3)} kB"
+
+
+def plain(value: float) -> str:
+    """Four digits and no more zeros than needed: 0.003, 1e-05."""
+    return f"{value:.4g}"
+
+
+def bits(value: float) -> str:
+    """A rate in bits per second."""
+    for size, name in ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")):
+        if value >= size:
+            return f"{number(value / size)} {name}"
+    return f"{number(value)} bit/s"
+
+
+def flops(value: float) -> str:
+    for size, name in ((1e12, "TFLOP/s"), (1e9, "GFLOP/s")):
+        if value >= size:
+            return f"{number(value / size)} {name}"
+    return f"{number(value / 1e6)} MFLOP/s"
+
+
+def moment(value: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(value))
+
+
+def plural(how_many: float, noun: str) -> str:
+    return f"{count(how_many)} {noun}{'' if how_many == 1 else 's'}"
+
+
+def shown(metric: str) -> str:
+    """A score's name as its makers write it."""
+    return {"sacrebleu": "sacreBLEU"}.get(metric, metric)

@@ -1,0 +1,57 @@
+"""The learning rate of the journal is held against a formula that the report states on its own."""
+
+import json
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from lockstep.explain import rate
+from lockstep.explain.record import Record
+from lockstep.train.schedule import learning_rate
+from lockstep.train.settings import ScheduleSettings
+from madeup import MadeUp, rising
+
+Name = Literal["noam", "inverse_sqrt", "cosine", "linear", "constant"]
+
+
+@pytest.mark.parametrize("name", ["noam", "inverse_sqrt", "cosine", "linear", "constant"])
+@pytest.mark.parametrize("warmup", [0, 1, 40])
+@pytest.mark.parametrize("floor", [0.0, 0.1])
+def test_the_formula_is_the_trainer_s(name: Name, warmup: int, floor: float) -> None:
+    settings = ScheduleSettings(name=name, peak=0.003, factor=2.0, warmup=warmup, floor=floor)
+    stated = rate.Schedule(name, 0.003, 2.0, warmup, floor, steps=200, width=160)
+    steps = np.arange(1.0, 221.0)
+    expected = [learning_rate(settings, int(step), 200, 160) for step in steps]
+    assert stated.at(steps) == pytest.approx(np.array(expected), rel=1e-12)
+
+
+def test_a_journal_that_follows_the_formula_is_said_to(tmp_path: Path) -> None:
+    MadeUp(tmp_path).launch(range(1, 21))
+    answer = rate.answer(Record.open(tmp_path))
+    assert "follows the formula at every step" in answer.text
+    assert "rises in a straight line for 4 steps" in answer.text
+    assert answer.short == "constant, peak 0.001"
+
+
+def test_a_journal_that_departs_from_the_formula_is_said_to(tmp_path: Path) -> None:
+    MadeUp(tmp_path).launch(range(1, 21), rate=lambda step: 1.1 * rising(step))
+    answer = rate.answer(Record.open(tmp_path))
+    assert "departs from the formula by up to 10.0 % of the peak" in answer.text
+    assert answer.tone == "mind"
+
+
+def test_every_launch_is_held_against_its_own_schedule(tmp_path: Path) -> None:
+    run = MadeUp(tmp_path)
+    run.launch(range(1, 21), rate=lambda step: 2 * rising(step))
+    run.launch(range(21, 41), attempt=2, resumed=20, changed={"schedule.peak": [0.002, 0.001]})
+    answer = rate.answer(Record.open(tmp_path))
+    assert "follows the formula" in answer.text
+    assert "changed between launches" in answer.text
+
+
+def test_without_a_schedule_the_answer_is_not_known(tmp_path: Path) -> None:
+    MadeUp(tmp_path).launch(range(1, 21))
+    (tmp_path / "config.yaml").write_text(json.dumps({"train": {"steps": 20}}))
+    assert rate.answer(Record.open(tmp_path)).short == "not known"

@@ -1,0 +1,208 @@
+"""What a report says and how it is written down."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstep.errors import LockstepError
+from lockstep.explain.report import Report, make, page, text, write
+from madeup import PLAIN, MadeUp, Phases
+
+LEARNING = {step: {"loss": 1.5 + 6.0 * step**-0.5, "sacrebleu": 30 - 60 * step**-0.5} for step in range(10, 101, 10)}
+
+
+def made(folder: Path, workers: int = 2, **launch: Any) -> Report:
+    MadeUp(folder).launch(range(1, 101), workers=workers, scores=LEARNING, **launch)
+    return make(folder)
+
+
+def figures(report: Report, number: int) -> dict[str, Any]:
+    return {figure.name: figure for figure in report.answers[number - 1].figures}
+
+
+def test_the_eleven_questions_are_answered_in_order_with_charts_and_measurements(tmp_path: Path) -> None:
+    report = made(tmp_path)
+    assert [answer.number for answer in report.answers] == list(range(1, 12))
+    without = {8, 9}  # no checkpoint in this run
+    for answer in report.answers:
+        assert answer.short
+        assert answer.text
+        assert bool(answer.charts) == (answer.number not in without)
+        assert all(figure.measured for figure in answer.figures)
+    assert len(report.verdict) == 3
+    assert all(sentence.endswith(".") for sentence in report.verdict)
+
+
+def test_every_chart_is_a_figure_that_plotly_accepts(tmp_path: Path) -> None:
+    import plotly.graph_objects as go
+
+    report = made(tmp_path)
+    assert len(report.charts()) >= 11
+    assert len({chart.name for chart in report.charts()}) == len(report.charts())
+    for chart in report.charts():
+        plain = re.sub(r'"--[a-z-]+(/[0-9.]+)?"', '"#112233"', json.dumps(chart.figure))
+        go.Figure(json.loads(plain))
+        assert chart.says
+        assert chart.rows
+        assert all(len(row) == len(chart.heads) for row in chart.rows)
+
+
+def test_every_colour_is_in_the_style_sheet(tmp_path: Path) -> None:
+    written = page(made(tmp_path))
+    style = written.partition("</style>")[0]
+    for name in set(re.findall(r'"(--[a-z-]+)[/"]', written.partition('id="figures"')[2].partition("</script>")[0])):
+        assert f"{name}:" in style, name
+
+
+def test_the_page_is_one_file_that_needs_no_network(tmp_path: Path) -> None:
+    written = page(made(tmp_path))
+    own = re.sub(r"<script>.*?</script>", "", written, count=1, flags=re.DOTALL)  # without plotly itself
+    assert not re.search(r"""(?:src|href)=["'](?!#)""", own)
+    assert "url(" not in own
+    assert "@import" not in own
+    assert "default-src 'none'" in own
+    assert written.count("<script>") == 2
+
+
+def test_names_from_outside_cannot_break_the_page(tmp_path: Path) -> None:
+    run = MadeUp(tmp_path, hosts=["</script><b>"])
+    run.data(files=[{"set": "<i>", "path": "a/<img>|x.en", "bytes": 1, "sha256": "0"}])
+    run.launch(range(1, 21), precision="</script>")
+    report = make(tmp_path, "<script>alert(1)</script>")
+    written = page(report)
+    assert "<script>alert" not in written
+    assert "<img>" not in written
+    assert "\\|x.en" in text(report)
+
+
+def test_json_facts_hold_every_answer(tmp_path: Path) -> None:
+    facts = json.loads(json.dumps(made(tmp_path).facts(), allow_nan=False))
+    assert len(facts["answers"]) == 11
+    assert facts["bottleneck"]["cause"] == "compute"
+    assert facts["summary"]["step"] == 100
+    assert facts["reference"] is None
+
+
+def test_advice_is_ranked_by_predicted_gain(tmp_path: Path) -> None:
+    def phases(rank: int, step: int) -> Phases:
+        return {**PLAIN, "forward": 0.1} if rank == 1 else {**PLAIN, "merge": 0.065}
+
+    report = made(tmp_path, phases=phases)
+    gains = [one.gain for one in report.advice if one.gain is not None]
+    assert gains == sorted(gains, reverse=True)
+    (slow,) = [one for one in report.advice if "worker 1" in one.what]
+    training = 100 * 0.16 / (100 * 0.16 + 15 + 3)
+    assert slow.gain == pytest.approx(0.03 / 0.16 * training, rel=0.05)
+
+
+def test_a_proof_is_shown_when_there_is_one(tmp_path: Path) -> None:
+    proof = {
+        "step_seconds": 0.1,
+        "without_communication_seconds": 0.08,
+        "free_input_seconds": 0.1,
+        "alone_seconds": 0.09,
+    }
+    MadeUp(tmp_path)
+    (tmp_path / "proof.json").write_text(
+        json.dumps(proof | {"sentence": "step 100 ms: communication costs 20%"} | {"bottleneck": "network"})
+    )
+    report = made(tmp_path)
+    expected = "The bottleneck is network, proven by leaving things out: step 100 ms: communication costs 20%."
+    assert report.verdict[2] == expected
+    assert "Proof by leaving things out" in page(report)
+    assert "| without communication | 80.00 ms | -20.0% |" in text(report)
+
+
+def test_sampled_machines_are_used_when_they_are_there(tmp_path: Path) -> None:
+    run = MadeUp(tmp_path, hosts=["one", "two"])
+    run.launch(range(1, 101))
+    start = 1_700_000_000.0
+    for place in range(12):
+        run.now = start + 3 + place * 0.9
+        gpu = {"index": 0, "name": "G", "utilisation": 1.0, "memory_used": 5e9, "memory_total": 1e10, "watts": 100}
+        sent = {
+            "eth0": {"sent": 1e6 * (place + 1), "received": 1e6, "link_bits": 1e9},
+            "lo": {"sent": 0, "received": 0},
+        }
+        host = {"cores": [0.5, 1.0], "memory": {"used": 1e9, "total": 2e9}, "network": sent, "gpus": [gpu]}
+        run.write(0, "system", host="one", seconds=0.9, process={"cpu": 1.5, "resident": 3e8}, **host)
+    run.write(0, "link", interface="eth0", link_bits=1e9, probe_bits=9e8, latency_seconds=1e-4)
+    run.write(0, "model", attempt=1, parameters=1000, flops_per_word=1e6, peak_flops=1e10, seconds=0.1)
+    report = make(tmp_path)
+    used, network = figures(report, 4), figures(report, 5)
+    assert used["processor cores used, worker 0"].value == pytest.approx(1.5)
+    assert used["cores busy on one"].text == "75.0 %"
+    assert used["G 0 on one: utilisation"].text == "100 %"
+    assert used["busy, worker 0"].text == "95.0 %"  # whatever the driver says
+    words = sum((1000 + step % 7) // 2 for step in range(6, 101)) / (95 * 0.1)
+    assert used["achieved, per worker"].value == pytest.approx(words * 1e6)
+    assert used["share of the peak (MFU)"].value == pytest.approx(words * 1e6 / 1e10)
+    assert network["probe between the hosts"].value == 9e8
+    rate = 8 * 1e6 / 0.015
+    assert network["rate while travelling"].value == pytest.approx(rate)
+    assert network["rate against the link speed"].value == pytest.approx(rate / 1e9)
+
+
+def test_the_step_time_is_held_against_the_interface_s_rate(tmp_path: Path) -> None:
+    run = MadeUp(tmp_path)
+    run.launch(range(1, 101), phases=lambda rank, step: {**PLAIN, "forward": 0.04 + 0.001 * step})
+    begin = 1_700_000_000.0 + 2.0
+    for place in range(1, 14):
+        run.now = begin + place
+        sent = {"eth0": {"sent": 1e6 * place, "received": 0, "link_bits": None}}
+        run.write(0, "system", host="one", seconds=1.0, network=sent)
+    (r,) = [figure.value for name, figure in figures(make(tmp_path), 11).items() if "rate of eth0 on one" in name]
+    assert r > 0.95
+
+
+def test_what_was_not_measured_is_said_so(tmp_path: Path) -> None:
+    report = made(tmp_path)
+    assert figures(report, 4)["achieved FLOP/s"].text == "not measured"
+    assert figures(report, 5)["link speed"].text == "not meaningful"
+
+
+def test_the_correlation_tells_a_slow_network_from_a_slow_machine(tmp_path: Path) -> None:
+    def network(rank: int, step: int) -> Phases:
+        return {**PLAIN, "merge": 0.005 + 0.01 * (step % 5)}
+
+    def machine(rank: int, step: int) -> Phases:
+        return {name: seconds * (1 + step % 5) for name, seconds in PLAIN.items()}
+
+    slow_network = made(tmp_path / "a", phases=network).answers[10]
+    slow_machine = made(tmp_path / "b", phases=machine).answers[10]
+    assert "faster network" in slow_network.text
+    assert "something else slows both" in slow_machine.text
+    for answer in (slow_network, slow_machine):
+        (r,) = [figure.value for figure in answer.figures if figure.name == "with the time gradients travel"]
+        assert r == pytest.approx(1.0, abs=0.01)
+
+
+def test_one_worker_has_no_network_to_correlate_with(tmp_path: Path) -> None:
+    report = made(tmp_path, workers=1, phases=lambda rank, step: {**PLAIN, "forward": 0.04 + 0.001 * (step % 7)})
+    assert report.answers[4].short == "no network used"
+    assert "r = 1.00" in report.answers[10].text
+
+
+def test_a_report_that_cannot_be_written_names_the_folder(tmp_path: Path) -> None:
+    report = made(tmp_path / "run")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LockstepError, match="cannot be written"):
+        write(report, tmp_path / "file")
+
+
+def test_a_live_page_loads_itself_again_and_a_finished_one_does_not(tmp_path: Path) -> None:
+    report = made(tmp_path)
+    assert '<meta http-equiv="refresh" content="7">' in page(report, refresh=7)
+    assert 'http-equiv="refresh"' not in page(report)
+
+
+def test_a_report_imports_no_torch() -> None:
+    import subprocess
+    import sys
+
+    program = "import sys, lockstep.explain.report\nprint('torch' in sys.modules, 'plotly' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout == "False False\n"

@@ -1,0 +1,150 @@
+"""Verdicts on training and overfitting, on runs made for each."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lockstep.explain import overfitting, trained
+from lockstep.explain.record import Record
+from madeup import MadeUp
+
+
+def run_with(
+    folder: Path,
+    last: int,
+    every: int,
+    validation: Callable[[float], float],
+    training: Callable[[float], float] | None = None,
+    bleu: Callable[[float], float] = lambda step: 30.0 - 200.0 * step**-0.7,
+    scatter: float = 0.0,
+    seed: int = 0,
+) -> Record:
+    random = np.random.default_rng(seed)
+    run = MadeUp(folder)
+    run.config(train={"steps": last, "label_smoothing": 0.0}, model={"dropout": 0.0})
+    scores = {}
+    for step in range(every, last + 1, every):
+        off = scatter * random.standard_normal(2)
+        scores[step] = {"loss": validation(step) + off[0], "sacrebleu": max(0.0, bleu(step) + 20 * off[1])}
+    run.launch(range(1, last + 1), workers=1, loss=lambda step: (training or validation)(step), scores=scores)
+    return Record.open(folder)
+
+
+def plateau(step: float) -> float:
+    return 1.5 + 4.0 * float(np.exp(-step / 60.0))
+
+
+def flat_bleu(step: float) -> float:
+    return 30.0 * (1.0 - float(np.exp(-step / 60.0)))
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("every", [100, 50, 20])
+def test_a_plateau_is_trained(tmp_path: Path, seed: int, every: int) -> None:
+    found = trained.judge(run_with(tmp_path, 600, every, plateau, bleu=flat_bleu, scatter=0.004, seed=seed))
+    assert found.verdict == "trained"
+    assert found.loss.gain is not None
+    assert found.loss.gain.value < 0.02
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("every", [100, 50, 20])
+def test_a_run_that_is_too_short_is_still_learning(tmp_path: Path, seed: int, every: int) -> None:
+    found = trained.judge(run_with(tmp_path, 400, every, lambda s: 1.0 + 30 * s**-0.5, scatter=0.01, seed=seed))
+    assert found.verdict == "still learning"
+    assert found.loss.gain is not None
+    truth = 30 * (400**-0.5 - 800**-0.5)
+    assert found.loss.gain.value == pytest.approx(truth, rel=0.35)
+
+
+def test_few_evaluations_are_too_early_to_say(tmp_path: Path) -> None:
+    record = run_with(tmp_path, 300, 100, lambda s: 1.0 + 30 * s**-0.5)
+    found = trained.judge(record)
+    assert found.verdict == "too early to say"
+    assert "3 evaluations" in found.reason
+    answer = trained.answer(record, found)
+    assert any(figure.text == "not measured" for figure in answer.figures)
+
+
+def test_a_run_without_evaluations_is_too_early_to_say(tmp_path: Path) -> None:
+    record = run_with(tmp_path, 50, 100, plateau)
+    assert trained.judge(record).verdict == "too early to say"
+    assert overfitting.judge(record).verdict == "too early to say"
+    assert trained.answer(record, trained.judge(record)).charts == []
+
+
+def test_a_flat_loss_of_guessing_is_not_trained(tmp_path: Path) -> None:
+    """ln(1000) is 6.9: nothing was learned, however flat the curve is."""
+    found = trained.judge(run_with(tmp_path, 400, 50, lambda s: 6.85, bleu=lambda s: 0.0))
+    assert found.verdict == "too early to say"
+    assert "guessing" in found.reason
+
+
+def test_inside_the_warmup_it_is_too_early_to_say(tmp_path: Path) -> None:
+    run_with(tmp_path, 400, 50, plateau)
+    MadeUp(tmp_path).config(schedule={"name": "constant", "peak": 0.001, "factor": 2.0, "warmup": 400, "floor": 0.0})
+    found = trained.judge(Record.open(tmp_path))
+    assert found.verdict == "too early to say"
+    assert "warm-up" in found.reason
+
+
+def test_a_score_that_still_rises_beats_a_flat_loss(tmp_path: Path) -> None:
+    found = trained.judge(run_with(tmp_path, 600, 50, plateau, bleu=lambda s: 4.0 * float(np.log2(s))))
+    assert found.verdict == "still learning"
+    assert "sacreBLEU" in found.reason
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_validation_loss_that_turns_while_training_goes_on_is_overfitting(tmp_path: Path, seed: int) -> None:
+    def validation(step: float) -> float:
+        return 2.0 + 30.0 / step + 0.002 * max(0.0, step - 200)
+
+    record = run_with(tmp_path, 600, 50, validation, lambda s: 0.1 + 40.0 / s, flat_bleu, 0.01, seed)
+    found = overfitting.judge(record)
+    assert found.verdict == "overfitting"
+    assert found.best is not None
+    assert 150 <= found.steps[found.best] <= 300
+    assert found.rise == pytest.approx(validation(600) / validation(200) - 1, rel=0.25)
+    assert trained.judge(record).verdict != "still learning"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_plateau_that_scatters_is_not_overfitting(tmp_path: Path, seed: int) -> None:
+    record = run_with(tmp_path, 600, 20, plateau, plateau, scatter=0.02, seed=seed)
+    assert overfitting.judge(record).verdict == "no overfitting"
+
+
+def test_a_training_loss_that_leaves_a_flat_validation_loss_behind_widens_the_gap(tmp_path: Path) -> None:
+    record = run_with(tmp_path, 600, 50, plateau, lambda s: 1.6 - 0.002 * s)
+    assert overfitting.judge(record).verdict == "the gap widens"
+
+
+def test_the_gap_is_validation_minus_the_training_loss_before_it(tmp_path: Path) -> None:
+    found = overfitting.judge(run_with(tmp_path, 100, 50, lambda s: 3.0, lambda s: 1.0 if s > 75 else 2.0))
+    assert found.gap.tolist() == pytest.approx([1.0, 2.0])
+
+
+def test_own_losses_of_workers_are_averaged(tmp_path: Path) -> None:
+    run = MadeUp(tmp_path, scope="worker")
+    run.launch(range(1, 21), workers=2, scores={10: {"loss": 2.0}, 20: {"loss": 1.9}})
+    path = tmp_path / "journal" / "worker-0001.jsonl"
+    lines = path.read_text().replace('"loss": 7.5,', '"loss": 9.5,')
+    path.write_text(lines)
+    steps, losses = overfitting.training_loss(Record.open(tmp_path))
+    assert steps[0] == 1
+    assert losses[0] == pytest.approx(8.5)
+
+
+def test_a_spent_learning_rate_is_said(tmp_path: Path) -> None:
+    run_with(tmp_path, 400, 50, lambda s: 1.0 + 30 * s**-0.5)
+    path = tmp_path / "journal" / "worker-0000.jsonl"
+    lines = path.read_text().splitlines()
+    last = max(i for i, line in enumerate(lines) if '"kind": "step"' in line)
+    lines[last] = lines[last].replace('"lr": 0.001', '"lr": 0.0')
+    path.write_text("\n".join(lines) + "\n")
+    record = Record.open(tmp_path)
+    found = trained.judge(record)
+    assert found.rate_spent
+    assert "new run" in trained.answer(record, found).text
