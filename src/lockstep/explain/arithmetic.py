@@ -61,4 +61,5 @@ def arithmetic(workers: Sequence[Worker], words_per_second: float | None) -> Ari
 
 
 def _models(worker: Worker) -> dict[int, Line]:
-    return {line["attempt"]: line for line in worker.of("model")}
+    told = {"attempt", "parameters", "flops_per_word", "peak_flops"}
+    return {line["attempt"]: line for line in worker.of("model") if told <= line.keys()}
