@@ -6,10 +6,12 @@ import numpy as np
 
 from lockstep.explain import charts
 from lockstep.explain.answer import Answer, Figure, Tone, missing, told
+from lockstep.explain.arithmetic import arithmetic
 from lockstep.explain.bottleneck import IMBALANCE, Bottleneck
 from lockstep.explain.duration import Duration
 from lockstep.explain.record import Record
 from lockstep.explain.steps import PHASES
+from lockstep.explain.summary import words_per_second
 from lockstep.explain.system import Gpu, Machines
 from lockstep.explain.units import count, flops, megabytes, milliseconds, number, plural, share
 
@@ -64,7 +66,7 @@ def answer(record: Record, found: Bottleneck | None, seen: Machines, duration: D
         text += (
             " A GPU that waits inside a communication kernel shows as busy in other monitors; here it does not count."
         )
-    figures = [*_busy(record, found, duration, used), *_arithmetic(record, used), *_sampled(seen)]
+    figures = [*_busy(record, found, duration, used), *_arithmetic(record), *_sampled(seen)]
     tone: Tone = "good" if busy >= FULL else "mind"
     return Answer(4, QUESTION, f"{share(busy)} busy", text, tone, figures, [_chart(used)])
 
@@ -87,17 +89,16 @@ def _busy(record: Record, found: Bottleneck, duration: Duration, used: list[Usag
     return figures
 
 
-def _arithmetic(record: Record, used: list[Usage]) -> list[Figure]:
+def _arithmetic(record: Record) -> list[Figure]:
     """Achieved FLOP/s, when the run recorded what a word costs."""
-    per_word, peak = record.model.get("flops_per_word"), record.model.get("peak_flops")
-    if not isinstance(per_word, int | float):
+    found = arithmetic(list(record.workers.values()), words_per_second(record, record.measured))
+    if found.flops_per_second is None or found.flops_per_word is None:
         return [missing("achieved FLOP/s", "the journal does not say how many FLOPs a word takes")]
-    rate = float(np.mean([one.words_per_second for one in used])) * per_word
-    how = f"{number(per_word / 1e6)} MFLOP per target word (forward and backward) times target words/s, mean of workers"
-    figures = [told("achieved, per worker", rate, flops, how)]
-    if isinstance(peak, int | float) and peak > 0:
-        how = f"of {flops(peak)}, the fastest matrix product of one worker, measured in the run"
-        figures.append(told("share of the peak (MFU)", rate / peak, share, how))
+    how = f"{number(found.flops_per_word / 1e6)} MFLOP per target word (forward and backward) times target words/s"
+    figures = [told("achieved, all workers", found.flops_per_second, flops, how)]
+    if found.mfu is not None and found.peak_flops is not None:
+        how = f"of {flops(found.peak_flops)}: the fastest matrix product of each worker, measured in the run, added up"
+        figures.append(told("share of the peak (MFU)", found.mfu, share, how))
     return figures
 
 
