@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,6 +58,14 @@ def trained(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run / "report.html"
 
 
+def until(page: Page, condition: str, seconds: float = 30.0) -> None:
+    """The page forbids `eval`, which the browser driver's own waiting needs."""
+    deadline = time.monotonic() + seconds
+    while not page.evaluate(condition):
+        assert time.monotonic() < deadline, f"not in {seconds} seconds: {condition}"
+        time.sleep(0.05)
+
+
 @contextmanager
 def opened(browser: Browser, path: Path, width: int = 1200, scheme: str = "light") -> Iterator[Page]:
     """The page with all charts drawn; fails when the browser complains or anything but the file is asked for."""
@@ -69,7 +78,7 @@ def opened(browser: Browser, path: Path, width: int = 1200, scheme: str = "light
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda request: asked.append(request.url))
     page.goto(path.as_uri())
-    page.wait_for_function(DRAWN)
+    until(page, DRAWN)
     yield page
     assert complaints == []
     assert asked == [path.as_uri()]
@@ -111,7 +120,7 @@ def test_a_question_of_the_overview_leads_to_its_answer(browser: Browser, traine
     with opened(browser, trained, 375) as page:
         page.get_by_role("link", name="Was the network the bottleneck?").click()
         assert page.locator("#q5").is_visible()
-        assert page.evaluate("Math.abs(document.getElementById('q5').getBoundingClientRect().top) < innerHeight")
+        until(page, "Math.abs(document.getElementById('q5').getBoundingClientRect().top) < innerHeight")
 
 
 def test_colours_follow_when_the_evening_comes(browser: Browser, trained: Path) -> None:
@@ -119,7 +128,7 @@ def test_colours_follow_when_the_evening_comes(browser: Browser, trained: Path) 
         fill = "getComputedStyle(document.querySelector('#wall-time .barlayer .point path')).fill"
         before = page.evaluate(fill)
         page.emulate_media(color_scheme="dark")
-        page.wait_for_function(f"{fill} !== '{before}'")
+        until(page, f"{fill} !== '{before}'")
 
 
 def test_print_is_light_and_open(browser: Browser, trained: Path) -> None:

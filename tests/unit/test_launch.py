@@ -1,62 +1,70 @@
-"""What a person is told when workers fail, from what torch's agent knows of them."""
+"""What a person is told when workers fail: real processes that end in known ways."""
 
 import json
+import os
+import signal
+import sys
 from pathlib import Path
 
 import pytest
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 from lockstep.errors import LockstepError, PortTaken
 from lockstep.launch import local
 from lockstep.launch.joined import joined
-from lockstep.launch.local import _root_cause
-from lockstep.train.worker import LostPeer, tell_launcher
+from lockstep.train.worker import tell_launcher
 
 
-def told(path: Path, monkeypatch: pytest.MonkeyPatch, error: LockstepError) -> str:
-    """An error file as a worker writes it."""
-    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(path))
-    tell_launcher(error)
-    return str(path)
+def worker(*ends: str) -> list[str]:
+    """A program that ends as the place of its rank in `ends` says."""
+    lines = [
+        "import os, signal, time",
+        "from lockstep.errors import LockstepError, PortTaken",
+        "from lockstep.train.worker import LostPeer, tell_launcher",
+        "rank = int(os.environ['RANK'])",
+        *(f"if rank == {rank}: {end}" for rank, end in enumerate(ends)),
+    ]
+    return [sys.executable, "-c", "\n".join(lines)]
 
 
-def failed(**failures: ProcessFailure) -> ChildFailedError:
-    return ChildFailedError("worker", {int(name[1:]): failure for name, failure in failures.items()})
+def failure(*ends: str, servers: int = 0) -> LockstepError:
+    with pytest.raises(LockstepError) as caught:
+        local.launch(worker(*ends), len(ends) - servers, servers)
+    return caught.value
 
 
-def test_a_workers_own_sentence_reaches_the_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = told(tmp_path / "e", monkeypatch, LockstepError("The disk is full.", "Make room.", code=2))
-    cause = _root_cause(failed(r0=ProcessFailure(0, 11, 2, file)), workers=2)
+LOST = "time.sleep({}); tell_launcher(LostPeer(rank, 'Connection closed by peer')); raise SystemExit(1)"
+
+
+def test_a_workers_own_sentence_reaches_the_launcher() -> None:
+    cause = failure("tell_launcher(LockstepError('The disk is full.', 'Make room.', code=2)); raise SystemExit(2)", "0")
     assert (cause.message, cause.remedy, cause.code) == ("The disk is full.", "Make room.", 2)
 
 
-def test_what_a_worker_says_of_itself_comes_before_lost_connections(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lost = told(tmp_path / "lost", monkeypatch, LostPeer(0, "Connection closed by peer"))
-    own = told(tmp_path / "own", monkeypatch, LockstepError("No whole checkpoint."))
-    cause = _root_cause(failed(r0=ProcessFailure(0, 11, 1, lost), r1=ProcessFailure(1, 12, 1, own)), workers=2)
-    assert cause.message == "No whole checkpoint."
+def test_what_a_worker_says_of_itself_comes_before_lost_connections() -> None:
+    own = "time.sleep(0.5); tell_launcher(LockstepError('No whole checkpoint.')); raise SystemExit(1)"
+    assert failure(LOST.format(0), own).message == "No whole checkpoint."
 
 
-def test_a_killed_worker_is_named_with_its_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lost = told(tmp_path / "lost", monkeypatch, LostPeer(0, "Connection closed by peer"))
-    cause = _root_cause(failed(r0=ProcessFailure(0, 11, 1, lost), r1=ProcessFailure(1, 12, -9, "")), workers=2)
-    assert cause.message == "Worker 1 (process 12) was killed by SIGKILL (out of memory?)."
+def test_a_killed_worker_is_named_with_its_signal_and_not_who_lost_it() -> None:
+    cause = failure(LOST.format(0), "time.sleep(0.5); os.kill(os.getpid(), signal.SIGKILL)")
+    assert cause.message.startswith("Worker 1 (process ")
+    assert cause.message.endswith("was killed by SIGKILL (out of memory?).")
     assert "last checkpoint" in cause.remedy
 
 
-def test_a_port_that_was_taken_meanwhile_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = told(tmp_path / "e", monkeypatch, PortTaken("Port 127.0.0.1:1 is already in use.", "Set another.", code=2))
-    lost = told(tmp_path / "lost", monkeypatch, LostPeer(1, "Connection closed by peer"))
-    cause = _root_cause(failed(r1=ProcessFailure(1, 12, 1, lost), r0=ProcessFailure(0, 11, 2, file)), workers=2)
-    assert isinstance(cause, PortTaken)
+def test_a_server_is_called_one() -> None:
+    assert failure("0", "0", "raise SystemExit(3)", servers=1).message.startswith("Server 0 (process ")
+
+
+def test_a_port_that_is_taken_is_chosen_again_and_told_when_it_still_is() -> None:
+    taken = "tell_launcher(PortTaken('Port 1 is already in use.', 'Set another.', code=2)); raise SystemExit(2)"
+    assert isinstance(failure(taken, LOST.format(0)), PortTaken)
 
 
 def test_a_port_that_was_taken_meanwhile_is_chosen_again(monkeypatch: pytest.MonkeyPatch) -> None:
     ports: list[int] = []
 
-    def once(command: list[str], workers: int, servers: int, port: int, stop_seconds: int) -> None:
+    def once(command: list[str], workers: int, servers: int, port: int, spare: range, stop_seconds: int) -> None:
         ports.append(port)
         if len(ports) == 1:
             raise PortTaken("Port 1 is already in use.")
@@ -66,14 +74,35 @@ def test_a_port_that_was_taken_meanwhile_is_chosen_again(monkeypatch: pytest.Mon
     assert len(ports) == 2
 
 
-def test_the_worker_that_failed_first_is_blamed(tmp_path: Path) -> None:
-    cause = _root_cause(failed(r1=ProcessFailure(1, 12, 1, ""), r0=ProcessFailure(0, 11, -9, "")), workers=2)
-    assert cause.message.startswith("Worker 1 (process 12) ended with exit code 1")
+def test_the_worker_that_failed_first_is_blamed() -> None:
+    cause = failure("time.sleep(0.5); os.kill(os.getpid(), signal.SIGKILL)", "raise SystemExit(1)")
+    assert cause.message.startswith("Worker 1 (process ")
+    assert cause.message.endswith("ended with exit code 1; see its message above.")
+
+
+def test_a_worker_that_hangs_after_another_s_end_is_not_left_behind(tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+    failure(f"open({str(mark)!r}, 'w').write(str(os.getpid())); time.sleep(600)", "time.sleep(1); raise SystemExit(1)")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(mark.read_text()), 0)
+
+
+def test_a_signal_is_passed_on_also_to_those_that_do_not_listen_yet(tmp_path: Path) -> None:
+    stop = "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.5), os._exit(0))); os.kill(os.getppid(), signal.SIGTERM)"
+    assert local.launch(worker(f"{stop}; time.sleep(600)", "time.sleep(600)"), 2) == local.Stopped(signal.SIGTERM)
+
+
+def test_the_others_may_do_without_any_but_the_first() -> None:
+    die = "os.kill(os.getpid(), signal.SIGKILL)"
+    assert local.launch(worker("time.sleep(0.5)", die), 2, do_without=True) is None
+    with pytest.raises(LockstepError, match="Worker 0"):
+        local.launch(worker(die, "time.sleep(0.5)"), 2, do_without=True)
 
 
 def test_the_error_file_is_plain_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = told(tmp_path / "e", monkeypatch, LockstepError("A.", "B."))
-    assert json.loads(json.loads(Path(file).read_text())["message"])["message"] == "A."
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "e"))
+    tell_launcher(LockstepError("A.", "B."))
+    assert json.loads(json.loads((tmp_path / "e").read_text())["message"])["message"] == "A."
 
 
 def test_mpirun_gives_rank_and_size(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,6 @@ def _devices(config: "RunConfig") -> int:
 def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int | None:
     """Returns the signal that ended the launch, if one did."""
     from lockstep.launch.local import launch
-    from lockstep.launch.loose import launch as launch_loose
     from lockstep.train import worker
 
     servers = config.strategy.servers if config.strategy.name == "server" else 0
@@ -107,8 +106,8 @@ def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int
         resilient, patience = config.strategy, config.train.timeout_seconds
         stopped = groups.launch(program, workers, resilient.restarts, resilient.dead_after_seconds, patience, port)
     else:
-        loose = servers and config.strategy.mode == "async"  # workers that die are not needed
-        stopped = (launch_loose if loose else launch)(program, workers, servers, port)
+        apart = servers > 0 and config.strategy.mode == "async"
+        stopped = launch(program, workers, servers, port, do_without=apart)
     return stopped.signal if stopped else None
 
 

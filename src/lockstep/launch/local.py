@@ -1,22 +1,25 @@
-"""Workers on this machine, started and watched by torch's elastic agent. It knows a command, not what it does."""
+"""Workers and servers on this machine, each a process that is watched. It knows a command, not what it does.
+
+Several machines have engines of their own (torchrun, mpirun, Slurm): they start the same command. torch's elastic agent
+would do the same here, but importing it takes as long as importing torch in a worker, before the workers can start.
+"""
 
 import errno
-import gc
-import json
-import logging
 import os
 import signal
 import socket
-import uuid
+import sys
+import tempfile
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from lockstep.errors import LockstepError, PortTaken
-
-if TYPE_CHECKING:
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from lockstep.launch.member import Member, heard
 
 AGAIN = "Start the same command again: it goes on from the last checkpoint."
+GRACE_SECONDS = 5.0
+"""After one has failed that all need, the others may say so themselves before they are killed."""
 
 
 @dataclass(frozen=True)
@@ -46,84 +49,85 @@ def threads(processes: int) -> str:
 
 
 def launch(
-    command: list[str], workers: int, servers: int = 0, port: int = 0, stop_seconds: int = 120
+    command: list[str],
+    workers: int,
+    servers: int = 0,
+    port: int = 0,
+    do_without: bool = False,
+    stop_seconds: int = 120,
 ) -> Stopped | None:
     """Runs a copy of `command` (a program and its arguments) for each worker and server and waits. Each finds its place
-    in RANK, WORLD_SIZE and so on; the servers come last. Returns normally when all of them succeed; SIGTERM and SIGINT
-    are passed on to them, and the workers then have `stop_seconds` to save."""
+    in RANK, WORLD_SIZE and so on; the servers come last. Returns normally when all of them succeed, or all but workers
+    that the others can do without: any but the first. SIGTERM and SIGINT are passed on to them, and the workers then have
+    `stop_seconds` to save."""
+    spare = range(1, workers) if do_without else range(0)
     try:
-        return _launch(command, workers, servers, free_port_or(port), stop_seconds)
+        return _launch(command, workers, servers, free_port_or(port), spare, stop_seconds)
     except PortTaken:
-        return _launch(command, workers, servers, free_port_or(port), stop_seconds)
+        return _launch(command, workers, servers, free_port_or(port), spare, stop_seconds)
 
 
-def _launch(command: list[str], workers: int, servers: int, port: int, stop_seconds: int) -> Stopped | None:
-    processes = workers + servers
-    os.environ.update(
-        LOCKSTEP_LAUNCHER=str(os.getpid()),
-        OMP_NUM_THREADS=threads(processes),
-        TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",  # workers of a launch must not meet in the agent's own store
-    )
-    logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)
-    gc.disable()  # torch's import makes many objects and no garbage
+def _launch(
+    command: list[str], workers: int, servers: int, port: int, spare: range, stop_seconds: int
+) -> Stopped | None:
+    count = workers + servers
+    environment = os.environ | {
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": threads(count),
+    }
+    with tempfile.TemporaryDirectory(prefix="lockstep-") as folder, heard() as signals:
+        members = [Member.start(command, rank, workers, environment, Path(folder)) for rank in range(count)]
+        try:
+            failure = _watch(members, spare, signals, stop_seconds)
+        finally:
+            for member in members:
+                member.process.kill()
+                member.process.wait()
+        if failure is not None:
+            raise failure
+    return Stopped(signals[0]) if signals else None
 
-    from torch.distributed.elastic.multiprocessing import SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    gc.enable()
-    logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=processes,
-        run_id=uuid.uuid4().hex,
-        role="worker",
-        rdzv_backend="c10d",
-        rdzv_endpoint=f"127.0.0.1:{port}",
-        local_addr="127.0.0.1",
-        max_restarts=0,
-        monitor_interval=0.1,
-        signals_to_handle="SIGTERM,SIGINT" + (",SIGHUP" if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN else ""),
-        shutdown_timeout=stop_seconds,
-    )
-    logging.disable(logging.WARNING)  # the agent's remarks on a stop read like errors
-    try:
-        elastic_launch(config, command[0])(*command[1:])
-    except SignalException as stopped:
-        return Stopped(stopped.sigval)
-    except ChildFailedError as error:
-        raise _root_cause(error, workers) from None
-    finally:
-        logging.disable(logging.NOTSET)
+def _watch(members: list[Member], spare: range, signals: list[int], stop_seconds: int) -> LockstepError | None:
+    """Until all have ended, or one that all need has failed: then what to say of it."""
+    live, deadline = list(members), float("inf")
+    passed_on = False
+    while live:
+        if signals and not passed_on:
+            for member in live:
+                member.process.send_signal(signals[0])
+            passed_on, deadline = True, time.monotonic() + stop_seconds
+        for member in [member for member in live if member.process.poll() is not None]:
+            live.remove(member)
+            kind, _ = member.told() or ("", None)
+            if member.process.returncode == 0 or (signals and kind in ("", "lost")):
+                continue  # a signal may come before a worker listens
+            if member.rank not in spare or kind:
+                return _cause(member, members)
+            print(f"{member.end()}; the others go on.", file=sys.stderr)
+        if time.monotonic() > deadline:
+            return LockstepError(f"The workers did not stop within {stop_seconds} seconds.", AGAIN)
+        time.sleep(0.05)
     return None
 
 
-def member_name(rank: int, workers: int) -> str:
-    return f"Worker {rank}" if rank < workers else f"Server {rank - workers}"
-
-
-def _root_cause(error: "ChildFailedError", workers: int) -> LockstepError:
-    """One sentence out of several workers' ends: what a worker says of itself, else the signal that killed one, else
-    the connection that the others lost because of it."""
-    told: dict[str, LockstepError] = {}
-    others = []
-    for rank, failure in error.failures.items():  # in the order in which the agent saw them
-        try:
-            facts = json.loads(failure.message)
-            told.setdefault(facts["kind"], LockstepError(facts["message"], facts["remedy"], facts["code"]))
-        except (ValueError, TypeError):
-            others.append((rank, failure))
+def _cause(first: Member, members: list[Member]) -> LockstepError:
+    """What a member says of itself comes first, then the signal that killed one, then the connection lost by it."""
+    deadline = time.monotonic() + GRACE_SECONDS
+    while time.monotonic() < deadline and any(member.process.poll() is None for member in members):
+        time.sleep(0.05)
+    ended = [first, *(member for member in members if member is not first and member.process.poll())]
+    told = dict(reversed([said for member in ended if (said := member.told()) is not None]))
     if "error" in told:
         return told["error"]
     if "port" in told:
         return PortTaken(told["port"].message, told["port"].remedy, told["port"].code)
-    for rank, failure in others:
-        worker = f"{member_name(rank, workers)} (process {failure.pid})"
-        if failure.exitcode >= 0:
-            return LockstepError(f"{worker} ended with exit code {failure.exitcode}; see its message above.", AGAIN)
-        if -failure.exitcode != signal.SIGTERM:
-            name = signal.Signals(-failure.exitcode).name
-            memory = " (out of memory?)" if name == "SIGKILL" else ""
-            return LockstepError(f"{worker} was killed by {name}{memory}.", AGAIN)
+    silent = [member for member in ended if member.told() is None and member.process.returncode != -signal.SIGTERM]
+    if silent:
+        code = silent[0].process.returncode
+        hint = " (out of memory?)" if code == -signal.SIGKILL else "; see its message above" if code > 0 else ""
+        return LockstepError(f"{silent[0].end()}{hint}.", AGAIN)
     return told.get("lost") or LockstepError("The workers were stopped by SIGTERM.", AGAIN)

@@ -1,7 +1,4 @@
-"""One process of a launch that is watched by itself, so that its end need not be the end of the others.
-
-torch's elastic agent ends all of its processes when one fails, which is right where each needs all the others.
-"""
+"""One process of a launch that is watched by itself, so that its end need not be the end of the others."""
 
 import json
 import os
@@ -15,13 +12,12 @@ from pathlib import Path
 from types import FrameType
 
 from lockstep.errors import LockstepError
-from lockstep.launch.local import member_name
 
 
 @dataclass
 class Member:
     rank: int
-    name: str
+    name: str  # for a person
     errors: Path  # where it says what is wrong
     process: "subprocess.Popen[bytes]"
 
@@ -35,7 +31,8 @@ class Member:
         process = subprocess.Popen(
             command, env=environment | launcher | own, stderr=sys.stderr.fileno(), start_new_session=True
         )
-        return cls(rank, member_name(rank, workers), errors, process)
+        name = f"Worker {rank}" if rank < workers else f"Server {rank - workers}"
+        return cls(rank, name, errors, process)
 
     def told(self) -> tuple[str, LockstepError] | None:
         """What it said about its end (its kind, and the words), if it could still say something."""
