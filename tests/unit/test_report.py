@@ -95,7 +95,7 @@ def test_advice_is_ranked_by_predicted_gain(tmp_path: Path) -> None:
     assert gains == sorted(gains, reverse=True)
     (slow,) = [one for one in report.advice if "worker 1" in one.what]
     training = 100 * 0.16 / (100 * 0.16 + 15 + 3)
-    assert slow.gain == pytest.approx(0.03 / 0.16 * training, rel=0.05)
+    assert slow.gain == pytest.approx(0.06 / 0.16 * training, rel=0.05)
 
 
 def test_a_proof_is_shown_when_there_is_one(tmp_path: Path) -> None:

@@ -1,16 +1,18 @@
 """What holds a step back, from the journals alone.
 
 Workers in lockstep end a step together. Whoever waited least came last: what even this worker waited is the exchange
-itself, and how much more it computed than the average is what unequal work or unequal machines cost. So the seconds of
-the last worker divide without rest into equal work, imbalance, input and network.
+itself, and how much more it computed than it had to is what unequal work or unequal machines cost. So the seconds of the
+last worker divide without rest into equal work, imbalance, input and network.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from lockstep.explain.measured import Measured
 from lockstep.explain.record import Record
+from lockstep.explain.steps import Column
 from lockstep.explain.units import milliseconds, plural, share
 
 NETWORK, INPUT, IMBALANCE, COMPUTE = "network", "input", "imbalance", "compute"
@@ -111,27 +113,43 @@ def _together(measured: Measured) -> Bottleneck:
     ranks = list(measured.aligned)
     last = waiting.argmin(0)  # [steps]: the worker that waited least
     here = np.arange(waiting.shape[1])
-    equal = compute.mean(0)
+    uneven = unequal(compute, last)
     parts = {
-        "compute": float(equal.mean()),
-        "imbalance": float((compute[last, here] - equal).mean()),
+        "compute": float(uneven.fair.mean()),
+        "imbalance": float((compute[last, here] - uneven.fair).mean()),
         "input": float(given[last, here].mean()),
         "network": float(waiting[last, here].mean()),
     }
     if parts["imbalance"] < 0:  # noise: the last one did not compute more
         parts["compute"], parts["imbalance"] = parts["compute"] + parts["imbalance"], 0.0
-    excess = compute.mean(1) - equal.mean()
-    slowest = int(excess.argmax())
     return Bottleneck(
         step=sum(parts.values()),
-        slowest=ranks[slowest],
-        slowest_share=float((last == slowest).mean()),
-        steady=bool(excess[slowest] > 0.5 * parts["imbalance"] > 0),
+        slowest=ranks[uneven.slowest],
+        slowest_share=float((last == uneven.slowest).mean()),
+        steady=uneven.steady,
         lockstep=True,
         workers=len(ranks),
         how=f"{measured.how('mean', f'journals of {len(ranks)} workers')}; the worker that waited least in each step",
         **parts,
     )
+
+
+@dataclass(frozen=True)
+class Unequal:
+    slowest: int  # row of the worker that has the most to do in the mean
+    steady: bool  # it is always the same one, rather than now this and now that
+    fair: Column  # seconds that each step would take: all as fast as the others, or the same work dealt out evenly
+
+
+def unequal(work: Column, last: npt.NDArray[np.intp]) -> Unequal:
+    """From the seconds of work [workers, steps], and who was last in each step. A worker that is always late is compared
+    with the others; where it is now this and now that one, the work could have been dealt out better."""
+    fair = work.mean(0)
+    late = float((work[last, np.arange(work.shape[1])] - fair).mean())
+    excess = work.mean(1) - fair.mean()
+    slowest = int(excess.argmax())
+    steady = bool(excess[slowest] > 0.5 * late > 0)
+    return Unequal(slowest, steady, np.delete(work, slowest, 0).mean(0) if steady else fair)
 
 
 def describe(found: Bottleneck) -> str:

@@ -82,7 +82,8 @@ def _busy(record: Record, found: Bottleneck, duration: Duration, used: list[Usag
         how = "the same over the wall time: evaluations, checkpoints and start count as not training"
         figures.append(told("busy of the wall time, worker 0", computing / duration.wall, share, how))
     if found.lockstep:
-        how = f"computing of the last worker less the mean of all, over the step; {found.how}"
+        than = "that of the others" if found.steady else "the mean of all"
+        how = f"computing of the last worker less {than}, over the step; {found.how}"
         figures.append(told("imbalance", found.cost(IMBALANCE), share, how))
         how = f"share of steps in which it waited least; {plural(found.workers, 'worker')}"
         figures.append(told(f"worker {found.slowest} came last", found.slowest_share, share, how))

@@ -6,10 +6,14 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 from typing import Any
 
+import numpy as np
+
 from lockstep.errors import LockstepError
+from lockstep.explain.bottleneck import unequal
+from lockstep.explain.steps import Column
 from lockstep.files import read_json, write_json
 from lockstep.lab.network import Network
 from lockstep.lab.trial import Line, Trial, attempt
@@ -98,34 +102,43 @@ def _part(size: int | None, workers: int) -> str:
 
 
 def judge(found: dict[str, list[Trial]], workers: int, link: str | None = None) -> Proof:
-    """Costs from trials of every kind."""
+    """Costs from trials of every kind. Without communication nobody waits: from what each worker takes for a step follows
+    what a step in lockstep would take, that of the last one."""
     step = _median(found["full"])
-    by_worker = [_median(found["communication"], worker) for worker in range(workers)]
-    slowest = max(range(workers), key=lambda worker: by_worker[worker])
-    others = [seconds for worker, seconds in enumerate(by_worker) if worker != slowest]
+    silent = np.hstack([_by_worker(trial) for trial in found["communication"]])
+    slowest_steps, uneven = silent.max(0), unequal(silent, silent.argmax(0))
+    without = float(np.median(slowest_steps))
     free, alone = _median(found["input"]), _median(found["alone"])
     costs = {
-        "network": max(0.0, 1 - by_worker[slowest] / step),
+        "network": max(0.0, 1 - without / step),
         "input": max(0.0, 1 - free / step),
-        "imbalance": max(0.0, (by_worker[slowest] - mean(others)) / step) if others else 0.0,
+        "imbalance": max(0.0, float(np.median(slowest_steps - uneven.fair)) / step),
     }
     name = max(costs, key=lambda cost: costs[cost])
-    said = {"network": "communication", "input": "input", "imbalance": f"waiting for worker {slowest}"}[name]
+    who = f"worker {uneven.slowest}" if uneven.steady else "whichever worker is last"
+    said = {"network": "communication", "input": "input", "imbalance": f"waiting for {who}"}[name]
     figures = (
-        f"step {_ms(step)}; without communication {_ms(by_worker[slowest])}; with free input {_ms(free)}; "
+        f"step {_ms(step)}; without communication {_ms(without)}; with free input {_ms(free)}; "
         f"one worker alone {_ms(alone)}"
     )
     if costs[name] < MATTERS:
         bottleneck, sentence = "compute", f"{figures}: computing is what takes the time"
     else:
-        bottleneck = f"imbalance: worker {slowest}" if name == "imbalance" else name
+        bottleneck = f"imbalance: worker {uneven.slowest}" if name == "imbalance" else name
         sentence = f"{figures}: {said} costs {costs[name]:.0%}"
     measured = sum(len(trial.measured[0]) for trial in found["full"])
-    return Proof(step, by_worker[slowest], free, alone, costs, bottleneck, sentence, workers, measured, link)
+    return Proof(step, without, free, alone, costs, bottleneck, sentence, workers, measured, link)
 
 
-def _median(trials: list[Trial], worker: int = 0) -> float:
-    return median(line["seconds"] for trial in trials for line in trial.measured[worker])
+def _by_worker(trial: Trial) -> Column:
+    """Seconds of every step that all workers measured, [workers, steps]."""
+    by_step = [{line["step"]: line["seconds"] for line in lines} for lines in trial.measured]
+    common = sorted(set.intersection(*(set(steps) for steps in by_step)))
+    return np.array([[steps[step] for step in common] for steps in by_step])
+
+
+def _median(trials: list[Trial]) -> float:
+    return median(line["seconds"] for trial in trials for line in trial.measured[0])
 
 
 def _ms(seconds: float) -> str:

@@ -1,0 +1,85 @@
+"""Are causes named that are known? Runs that are held back on purpose: by the network, by their input, by a slow worker,
+by nothing. The report's verdict, which knows the journal alone, is laid beside what `lockstep prove` finds by doing without.
+
+Needs root, for the emulated network.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from lockstep.explain.bottleneck import find
+from lockstep.explain.record import Record
+from lockstep.lab.network import Network
+from lockstep.lab.prove import prove
+from lockstep.lab.trial import attempt
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Something that holds a run back, and what it should be called."""
+
+    made: str
+    name: str
+    fault: str = ""
+    link: str | None = None
+
+
+CAUSES = [
+    Cause("a link of 300 Mbit/s", "network", link="300mbit"),
+    Cause("input that takes much longer", "input", fault="slow:phase=input:times=40"),
+    Cause("worker 1 computes twice as long", "imbalance: worker 1", fault="slow:phase=backward:rank=1:times=2"),
+    Cause("nothing", "compute"),
+]
+
+
+@contextmanager
+def faulty(fault: str) -> Iterator[None]:
+    os.environ["LOCKSTEP_FAULT"] = fault
+    try:
+        yield
+    finally:
+        del os.environ["LOCKSTEP_FAULT"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("config", nargs="?", default="configs/demo.yaml", type=Path)
+    parser.add_argument("settings", nargs="*", help="key=value settings to change")
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=2, help="of each trial of `prove`")
+    options = parser.parse_args()
+    say = Console(stderr=True)
+    prepare = [sys.executable, "-m", "lockstep", "prepare", str(options.config), *options.settings]
+    subprocess.run(prepare, check=True, capture_output=True)
+    once = [f"train.steps={options.steps}", *(f"train.{name}_every=1000000" for name in ("evaluate", "checkpoint"))]
+    table = Table("made for it", "named", "cost, from the journal", "cost, by doing without", "ratio")
+    with tempfile.TemporaryDirectory() as folder:
+        for place, cause in enumerate(CAUSES):
+            run = Path(folder) / str(place)
+            with faulty(cause.fault), Network(2, cause.link) if cause.link else nullcontext() as network:
+                attempt(run, options.config, [*options.settings, *once], 2, network=network)
+            found = find(Record.open(run))
+            assert found is not None
+            say.print(found.sentence())
+            with faulty(cause.fault):
+                proof = prove(run, options.steps, options.rounds, cause.link, say.print)
+            say.print(proof.sentence)
+            stated, shown = found.cost(found.cause), proof.costs.get(found.cause, 1 - sum(proof.costs.values()))
+            right = "yes" if found.name == proof.bottleneck == cause.name else f"NO: {found.name}, {proof.bottleneck}"
+            ratio = f"{stated / shown:.2f}" if shown else "-"
+            table.add_row(cause.made, f"{cause.name}: {right}", f"{stated:.1%}", f"{shown:.1%}", ratio)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
