@@ -14,7 +14,7 @@ OTHER_COLOURS = {
     "start": "--grey",
     "evaluation": "--orange",
     "checkpoints": "--yellow",
-    "probes": "--purple",
+    "probes": "--brown",
     "other": "--pale",
 }
 
