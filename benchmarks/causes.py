@@ -1,5 +1,6 @@
 """Are causes named that are known? Runs that are held back on purpose: by the network, by their input, by a slow worker,
-by nothing. The report's verdict, which knows the journal alone, is laid beside what `lockstep prove` finds by doing without.
+by nothing. The verdict of the report, which knows the journal alone, is laid beside what `lockstep prove` finds by doing
+without.
 
 Needs root, for the emulated network.
 """

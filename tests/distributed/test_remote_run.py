@@ -77,7 +77,10 @@ def folder_in(cache: Path, url: str) -> Path:
 
 @pytest.mark.parametrize(
     ("workers", "point", "committed"),
-    [(1, "upload:step=6", 4), (2, "commit:step=6", 4)],  # while files are sent; when only the manifest is missing
+    [
+        pytest.param(1, "upload:step=6", 4, marks=pytest.mark.slow),  # while files are sent
+        (2, "commit:step=6", 4),  # when only the manifest is missing
+    ],
 )
 def test_killed_while_uploading_and_started_on_another_machine_ends_in_the_same_bits(
     bucket: str, tiny: Tiny, tmp_path: Path, workers: int, point: str, committed: int

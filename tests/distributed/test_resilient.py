@@ -84,7 +84,7 @@ def check_every_sentence_was_used_once(tiny: Tiny, run: Path, workers: int) -> N
     ("victim", "kills"),
     [
         pytest.param(1, 10, marks=pytest.mark.xdist_group("ten-kills")),
-        pytest.param(0, 2, marks=pytest.mark.xdist_group("kills-of-the-first")),  # which saves, and shows the progress
+        pytest.param(0, 2, marks=pytest.mark.slow),  # it saves, and shows the progress
     ],
 )
 def test_killed_again_and_again_a_worker_heals_and_the_other_never_restarts(
@@ -118,8 +118,8 @@ def test_killed_again_and_again_a_worker_heals_and_the_other_never_restarts(
     ("first", "second"),
     [
         ("phase=merge:step=5:rank=1", "phase=save:step=40:rank=0"),
-        ("phase=update:step=5:rank=0", "phase=backward:step=9:rank=1"),
-        ("phase=evaluate:step=100:rank=1", "phase=rename:step=40:rank=0"),
+        pytest.param("phase=update:step=5:rank=0", "phase=backward:step=9:rank=1", marks=pytest.mark.slow),
+        pytest.param("phase=evaluate:step=100:rank=1", "phase=rename:step=40:rank=0", marks=pytest.mark.slow),
     ],
 )
 def test_killed_anywhere_in_a_step_two_of_three_workers_heal(

@@ -33,12 +33,12 @@ KILLS = (
 )
 
 
-FEW = (KILLS[3], KILLS[5], KILLS[8])
+FEW, ONE = (KILLS[3], KILLS[5], KILLS[8]), (KILLS[5],)
 
 
 def way(*settings: object, workers: int, kills: tuple[str, ...] = FEW, slow: bool = False) -> object:
     name = "-".join(str(setting).rsplit("=", 1)[-1].strip("-") for setting in settings) or "allreduce"
-    marks = [pytest.mark.xdist_group(f"kills-{name}-{workers}"), *([pytest.mark.slow] if slow else [])]
+    marks = [pytest.mark.xdist_group(f"kills-{name}-{workers}x{len(kills)}"), *([pytest.mark.slow] if slow else [])]
     return pytest.param(settings, workers, kills, marks=marks, id=f"{name}-{workers}x{len(kills)}")
 
 
@@ -49,14 +49,17 @@ POWERSGD = ("strategy.gradients=powersgd", "strategy.powersgd_start=4", "strateg
 @pytest.mark.parametrize(
     ("settings", "workers", "kills"),
     [
-        way(workers=3, kills=KILLS),
-        way(workers=2, kills=KILLS, slow=True),
         way(workers=1, kills=KILLS),
-        way("strategy.name=sharded", workers=2),
+        way(workers=2),
+        way(workers=2, kills=KILLS, slow=True),
+        way(workers=3, kills=KILLS, slow=True),
+        way("strategy.name=sharded", workers=2, kills=ONE),
         way("strategy.name=sharded", workers=3, kills=KILLS, slow=True),
-        way(SERVER, "--servers", 2, workers=2),
+        way(SERVER, "--servers", 2, workers=2, kills=ONE),
+        way(SERVER, "--servers", 2, workers=2, slow=True),
         way(SERVER, workers=3, slow=True),
-        way(*LOCAL, workers=2),
+        way(*LOCAL, workers=2, kills=ONE),
+        way(*LOCAL, workers=2, slow=True),
         way(*POWERSGD, workers=2, slow=True),
         way("strategy.name=replicas", workers=2, slow=True),
         way(SERVER, "--servers", 1, workers=2, kills=KILLS, slow=True),

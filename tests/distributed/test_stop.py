@@ -14,12 +14,12 @@ ASYNC = ("strategy.name=server", "strategy.mode=async", "--servers", "1")
     ("settings", "workers", "number", "code"),
     [
         ((), 1, signal.SIGINT, 130),
-        ((), 2, signal.SIGINT, 130),
+        pytest.param((), 2, signal.SIGINT, 130, marks=pytest.mark.slow),
         ((), 2, signal.SIGTERM, 143),
-        (("strategy.name=sharded",), 2, signal.SIGTERM, 143),
+        pytest.param(("strategy.name=sharded",), 2, signal.SIGTERM, 143, marks=pytest.mark.slow),
         (("strategy.name=server", "--servers", "1"), 2, signal.SIGTERM, 143),
         (("strategy.name=local", "strategy.every=3"), 2, signal.SIGTERM, 143),
-        (("strategy.name=replicas",), 2, signal.SIGTERM, 143),
+        pytest.param(("strategy.name=replicas",), 2, signal.SIGTERM, 143, marks=pytest.mark.slow),
         (("strategy.name=resilient",), 2, signal.SIGINT, 130),
     ],
 )

@@ -148,11 +148,11 @@ def test_one_worker_of_each_host_tells_of_it(tiny: Tiny, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("settings", "meets"),
     [
-        (("strategy.name=server", "strategy.mode=sync", "--servers", 1), True),
+        pytest.param(("strategy.name=server", "strategy.mode=sync", "--servers", 1), True, marks=pytest.mark.slow),
         (("strategy.name=server", "strategy.mode=async", "--servers", 1), False),
         (("strategy.name=sharded",), True),
-        (("strategy.name=local",), True),
-        (("strategy.name=resilient",), False),
+        pytest.param(("strategy.name=local",), True, marks=pytest.mark.slow),
+        pytest.param(("strategy.name=resilient",), False, marks=pytest.mark.slow),
     ],
     ids=["sync", "async", "sharded", "local", "resilient"],
 )
