@@ -37,8 +37,8 @@ class Cause:
 
 CAUSES = [
     Cause("a link of 300 Mbit/s", "network", link="300mbit"),
-    Cause("input that takes much longer", "input", fault="slow:phase=input:times=40"),
-    Cause("worker 1 computes twice as long", "imbalance: worker 1", fault="slow:phase=backward:rank=1:times=2"),
+    Cause("every batch takes a second to make", "input", fault="slow:phase=input:ms=1000"),
+    Cause("worker 1 computes half as fast", "imbalance: worker 1", fault="slow:phase=backward:rank=1:times=2"),
     Cause("nothing", "compute"),
 ]
 
@@ -58,6 +58,7 @@ def main() -> None:
     parser.add_argument("settings", nargs="*", help="key=value settings to change")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=2, help="of each trial of `prove`")
+    parser.add_argument("--only", choices=[cause.name for cause in CAUSES], help="one of the causes")
     options = parser.parse_args()
     say = Console(stderr=True)
     prepare = [sys.executable, "-m", "lockstep", "prepare", str(options.config), *options.settings]
@@ -66,6 +67,8 @@ def main() -> None:
     table = Table("made for it", "named", "cost, from the journal", "cost, by doing without", "ratio")
     with tempfile.TemporaryDirectory() as folder:
         for place, cause in enumerate(CAUSES):
+            if options.only not in (None, cause.name):
+                continue
             run = Path(folder) / str(place)
             with faulty(cause.fault), Network(2, cause.link) if cause.link else nullcontext() as network:
                 attempt(run, options.config, [*options.settings, *once], 2, network=network)

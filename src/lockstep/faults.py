@@ -2,7 +2,8 @@
 
 `LOCKSTEP_FAULT=kill:rank=1:phase=merge:step=7` kills rank 1 when it reaches that point; several are joined by commas.
 Actions: `kill` (SIGKILL), `stop` (SIGSTOP), `term` (SIGTERM), `nan` (the caller spoils its gradient), `error` (raises),
-`slow` (`slow:phase=backward:rank=1:times=3` makes computing, or with `phase=input` the input, three times as long).
+`slow` (`slow:phase=backward:rank=1:times=3` makes computing, or with `phase=input` the input, three times as long;
+`ms=100` instead makes it a tenth of a second longer).
 """
 
 import os
@@ -40,6 +41,7 @@ class Fault:
     rank: int | None = None
     step: int | None = None
     times: int = 1
+    ms: int = 0
 
 
 def parse(text: str) -> list[Fault]:
@@ -49,12 +51,14 @@ def parse(text: str) -> list[Fault]:
         action, *pairs = part.split(":")
         values = {key: value for key, _, value in (pair.partition("=") for pair in pairs)}
         numbers = {
-            key: int(value) for key, value in values.items() if key in ("rank", "step", "times") and value.isdigit()
+            key: int(value)
+            for key, value in values.items()
+            if key in ("rank", "step", "times", "ms") and value.isdigit()
         }
         understood = action in (*_SIGNALS, "nan", "error", "slow") and values.get("phase") in PHASES
         if not understood or len(numbers) + 1 != len(pairs):
             raise ValueError(f"LOCKSTEP_FAULT: cannot read {part!r}")
-        faults.append(Fault(action, values["phase"], numbers.get("rank"), numbers.get("step"), numbers.get("times", 1)))
+        faults.append(Fault(action, values["phase"], **numbers))
     return faults
 
 
@@ -89,4 +93,4 @@ def slow(phase: str, seconds: float) -> None:
     """Makes what took `seconds` take longer, where a fault asks for it."""
     for fault in _faults:
         if fault.action == "slow" and fault.phase == phase and fault.rank in (None, int(os.environ.get("RANK", "0"))):
-            time.sleep((fault.times - 1) * seconds)
+            time.sleep((fault.times - 1) * seconds + fault.ms / 1000)

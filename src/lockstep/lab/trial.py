@@ -38,6 +38,9 @@ def attempt(
     network: Network | None = None,
 ) -> Trial:
     """Trains in the new folder `run`. Such a run evaluates nothing and saves nothing, unless `without` is empty."""
+    if network is not None and not any(setting.startswith("train.threads=") for setting in settings):
+        cores = len(os.sched_getaffinity(0))  # which the emulated hosts share
+        settings = [*settings, f"train.threads={max(1, cores // len(network.members))}"]
     words = ["train", str(config), *settings, f"strategy.servers={servers}", "--run", str(run)]
     environment = os.environ | {"LOCKSTEP_WITHOUT": without}
     if network is None:
