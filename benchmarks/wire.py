@@ -36,6 +36,7 @@ WAYS: dict[str, tuple[list[str], int, Formula | None]] = {
     "server sync, colocated": (["strategy.name=server"], 0, lambda p, w, s: ring(p, w, s)),
     "server sync, 1 server": (["strategy.name=server"], 1, lambda p, w, s: 2 * p * w),
     "server async, 1 server": (["strategy.name=server", "strategy.mode=async"], 1, lambda p, w, s: 2 * p * w),
+    "resilient": (["strategy.name=resilient"], 0, ring),
     "local, every 5": (["strategy.name=local", "strategy.every=5"], 0, lambda p, w, s: ring(p, w, s) / 5),
 }
 """Settings, dedicated servers, and bytes per step over all processes for `p` bytes of parameters and `w` workers. None: the
@@ -43,7 +44,23 @@ formula looks at single layers, and the strategy's own count follows it."""
 
 
 def sent(config: Path, run: Path, settings: list[str], servers: int, workers: int, steps: int) -> int:
-    """Bytes that all processes together sent in one run."""
+    """Bytes that all processes together sent in one run. `resilient` has a launcher and a lighthouse of its own: all on one
+    host, on whose loopback the workers meet."""
+    if "strategy.name=resilient" in settings:
+        with Network(1) as network:
+            (host,) = network.members
+            words = [
+                "train",
+                str(config),
+                *settings,
+                f"train.steps={steps}",
+                "--workers",
+                str(workers),
+                "--run",
+                str(run),
+            ]
+            subprocess.run(host.command([sys.executable, "-m", "lockstep", *words]), check=True, capture_output=True)
+            return host.counter("tx_bytes", "lo")
     with Network(workers + servers) as network:
         attempt(run, config, [*settings, f"train.steps={steps}"], workers, servers, without="", network=network)
         return sum(host.counter("tx_bytes") for host in network.members)

@@ -43,9 +43,9 @@ class Host:
         own = ["unshare", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
         return ["ip", "netns", "exec", self.namespace, *own, "sh", "-c", inside, "sh", *words]
 
-    def counter(self, name: str) -> int:
-        """A counter of its interface, such as tx_bytes."""
-        path = f"/sys/class/net/{INTERFACE}/statistics/{name}"
+    def counter(self, name: str, interface: str = INTERFACE) -> int:
+        """A counter of an interface, such as tx_bytes."""
+        path = f"/sys/class/net/{interface}/statistics/{name}"
         return int(_ip("netns", "exec", self.namespace, "cat", path))
 
 
