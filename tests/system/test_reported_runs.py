@@ -249,6 +249,29 @@ def test_a_tiny_corpus_without_dropout_overfits_and_the_report_says_so(tmp_path:
     assert any("dropout" in one["what"] for one in facts["advice"])
 
 
+def test_a_run_that_has_learned_what_there_is_to_learn_is_called_trained(tmp_path: Path) -> None:
+    """The translations have nothing to do with the sentences: a model can learn which words there are, and no more."""
+    for name, count in (("train", 6000), ("valid", 60)):
+        write_pairs(tmp_path, name, count, seed=count)
+        lines = (tmp_path / f"{name}.de").read_text().splitlines()
+        (tmp_path / f"{name}.de").write_text("".join(f"{line}\n" for line in reversed(lines)))
+    data = {"folder": str(tmp_path), "train": ["train"], "validation": ["valid"], "corpus": str(tmp_path / "corpus")}
+    config = {
+        "data": data | {"vocabulary": {"size": 300}},
+        "batch": {"words": 1000},
+        "model": {"encoder_layers": 1, "decoder_layers": 1, "width": 16, "feed_forward": 16, "heads": 2, "dropout": 0},
+        "train": {"steps": 600, "evaluate_every": 40, "checkpoint_every": 600, "label_smoothing": 0.0, "threads": 1},
+        "schedule": {"name": "constant", "peak": 0.01, "warmup": 10},
+        "search": {"beam": 1, "max_ratio": 1.0},
+    }
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
+    lockstep("train", tmp_path / "c.yaml", "--run", tmp_path / "run")
+    facts = json.loads(lockstep("report", tmp_path / "run", "--json").stdout)
+    assert facts["answers"][1]["short"] == "trained"
+    assert facts["answers"][2]["short"] == "no overfitting"
+    assert any("Stop earlier" in one["what"] for one in facts["advice"])
+
+
 def test_a_run_that_is_too_short_is_not_called_trained(tiny: Tiny, tmp_path: Path) -> None:
     settings = ("train.steps=40", "train.evaluate_every=5", "train.checkpoint_every=40")
     lockstep("train", tiny.config, *settings, "--run", tmp_path / "run")
