@@ -62,9 +62,10 @@ def test_the_field_report_s_model_has_its_19_parameter_tensors() -> None:
 def test_a_unit_computes_what_torch_s_lstm_computes() -> None:
     """With torch's two kernels side by side and its two biases added."""
     reference, unit = nn.LSTM(4, WIDTH), Unit(4, WIDTH)
+    for_input, for_state, bias, other_bias = reference.parameters()
     with torch.no_grad():
-        unit.kernel.copy_(torch.cat([reference.weight_ih_l0, reference.weight_hh_l0], dim=1))
-        unit.bias.copy_(reference.bias_ih_l0 + reference.bias_hh_l0)
+        unit.kernel.copy_(torch.cat([for_input, for_state], dim=1))
+        unit.bias.copy_(bias + other_bias)
     x, zeros = torch.randn(5, 1, 4), torch.zeros(1, 1, WIDTH)
     ours, _, _ = torch.lstm(x, (zeros, zeros), unit.weights(), True, 1, 0.0, False, False, False)
     assert_close(ours, reference(x)[0])
@@ -87,7 +88,7 @@ def by_the_book(model: Lstm, source: list[int], target: list[int]) -> Tensor:
     there: list[Tensor] = []
     back: list[Tensor] = []
     for layer in model.encoder:
-        one, other = layer.units  # type: ignore[misc, union-attr]
+        one, other = layer.units  # type: ignore[misc]
         there, *end = run(one, words, zeros, zeros)
         back, *back_end = run(other, words[::-1], zeros, zeros)
         back.reverse()
@@ -98,7 +99,7 @@ def by_the_book(model: Lstm, source: list[int], target: list[int]) -> Tensor:
     contexts: list[Tensor] = []
     for number, layer in enumerate(model.decoder):
         begin = ends[number] if number < len(ends) else [zeros, zeros]
-        outputs, _, _ = run(layer.units[0], words, *begin)  # type: ignore[arg-type, index, union-attr]
+        outputs, _, _ = run(layer.units[0], words, *begin)  # type: ignore[arg-type, index]
         if not contexts:
             contexts = [(memory @ output).softmax(0) @ memory for output in outputs]
         words = [torch.cat(pair) for pair in zip(outputs, contexts, strict=True)]
@@ -227,11 +228,12 @@ def test_selected_hypotheses_and_sentences_go_on_as_if_they_had_been_alone() -> 
             assert_close(logits[row, hypothesis], model.logits(forced)[-1], atol=1e-4)
 
 
-def test_bf16_autocast_stays_near_fp32() -> None:
+@pytest.mark.parametrize("targets", [TARGETS, np.full(4, 3)])
+def test_bf16_autocast_stays_near_fp32(targets: np.ndarray) -> None:
     model = small()
-    exact = forward(model, ids(MIXED), MIXED, ids(TARGETS, seed=2), TARGETS)
+    exact = forward(model, ids(MIXED), MIXED, ids(targets, seed=2), targets)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        rough = forward(model, ids(MIXED), MIXED, ids(TARGETS, seed=2), TARGETS)
+        rough = forward(model, ids(MIXED), MIXED, ids(targets, seed=2), targets)
     assert_close(rough.float(), exact, atol=0.15)
 
 

@@ -85,8 +85,9 @@ class Reading:
         there = places < layout.lengths[rows]  # [longest, rows]
         order = (places + (np.cumsum(layout.lengths) - layout.lengths)[rows])[there]
         slots = (places + rows * layout.longest)[there]
-        on_device = (torch.from_numpy(index).to(device) for index in (order, slots))
-        return cls(*on_device, torch.from_numpy(there.sum(1)), torch.from_numpy(rows).to(device), layout)
+        counts = torch.from_numpy(there.sum(1))
+        indices = [torch.from_numpy(index).to(device) for index in (order, slots, rows)]
+        return cls(indices[0], indices[1], counts, indices[2], layout)
 
     def spread(self, words: Tensor) -> Tensor:
         """`[words, width]` in this order -> `[rows, longest, width]`, zero where no word is."""
