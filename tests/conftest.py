@@ -17,6 +17,8 @@ import pytest
 import yaml
 
 WORDS = [consonant + vowel for consonant in "bdgklmn" for vowel in "aeiou"]
+LSTM = ("model.name=lstm", "model.encoder_layers=1", "model.decoder_layers=2", "model.width=16")
+"""The other model, as small, for the tiny config."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

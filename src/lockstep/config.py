@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 from lockstep.data.settings import BatchSettings, DataSettings
 from lockstep.errors import LockstepError
-from lockstep.models.settings import TransformerSettings
+from lockstep.models.settings import ModelSettings, TransformerSettings
 from lockstep.parallel.settings import StrategySettings
 from lockstep.settings import Fixed, Settings, flat
 from lockstep.train.settings import OptimizerSettings, ScheduleSettings, TrainSettings
@@ -27,7 +27,7 @@ class RunConfig(Settings):
     """What text is learned from."""
     batch: BatchSettings
     """How sentences are put together into steps."""
-    model: TransformerSettings = TransformerSettings()
+    model: ModelSettings = TransformerSettings()
     """What is trained."""
     train: TrainSettings = TrainSettings()
     """How long and how carefully."""
@@ -46,10 +46,14 @@ class RunConfig(Settings):
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
+MODEL_NAME = "model.name"
+
+
 def load(path: Path, overrides: list[str]) -> RunConfig:
-    """Reads a YAML file and applies overrides such as `train.steps=2000`."""
+    """Reads a YAML file and applies overrides such as `train.steps=2000`. Naming another model than the file does leaves
+    the settings of the file's model behind; those among the overrides are for the new one, wherever they stand."""
     tree = read_yaml(path)
-    for override in overrides:
+    for override in sorted(overrides, key=lambda override: not override.startswith(f"{MODEL_NAME}=")):
         apply_override(tree, override)
     return build(tree, str(path))
 
@@ -97,10 +101,13 @@ def apply_override(tree: dict[str, Any], override: str) -> None:
         node = node[parent]
         if not isinstance(node, dict):
             raise LockstepError(f"{key} cannot be set: {parent} is a value, not a group.", code=2)
+    before = node.get(last)
     try:
         node[last] = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError):
         node[last] = text
+    if key.strip() == MODEL_NAME and node[last] != (before or TransformerSettings().name):
+        tree["model"] = {last: node[last]}
 
 
 def build(tree: dict[str, Any], origin: str) -> RunConfig:
@@ -115,10 +122,16 @@ _REMEDY = "`lockstep config explain KEY` tells what a setting means."
 
 
 def _explain(problem: dict[str, Any]) -> str:
-    path = tuple(str(part) for part in problem["loc"])
+    path = [str(part) for part in problem["loc"]]
+    model = path.pop(1) if path[0] == "model" and len(path) > 1 else None  # whose settings they are
     key = ".".join(path)
+    if problem["type"] == "union_tag_invalid":
+        expected = problem["ctx"]["expected_tags"].replace(", ", " or ")
+        return f"{MODEL_NAME}={problem['ctx']['tag']!r} is wrong: input should be {expected}"
     if problem["type"] == "extra_forbidden":
         near = nearest(key)
+        if near == key:
+            return f"{key} is not for {MODEL_NAME}={model}"
         return f"unknown setting {key}" + (f" (did you mean {near}?)" if near else "")
     if problem["type"] == "missing":
         return f"{key} is missing"
@@ -138,7 +151,8 @@ def nearest(key: str) -> str | None:
 
 
 def fields(model: type[BaseModel] = RunConfig, prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
-    """Every setting with its dotted name; groups come before their members."""
+    """Every setting with its dotted name; groups come before their members. What several models have comes once for
+    each of them, the default model first."""
     for name, info in model.model_fields.items():
         yield prefix + name, info
         for part in (info.annotation, *get_args(info.annotation)):
@@ -160,7 +174,9 @@ def differences(old: RunConfig, new: RunConfig) -> tuple[dict[str, tuple[Any, An
 
 def describe(key: str | None = None) -> list[dict[str, Any]]:
     """Key, type, default and meaning of one setting, of all in a group, or of all."""
-    known = dict(fields())
+    known: dict[str, list[FieldInfo]] = {}
+    for name, info in fields():
+        known.setdefault(name, []).append(info)
     if key is not None and key not in known:
         near = nearest(key)
         hint = f"Did you mean {near}?" if near else "`lockstep config explain` lists all."
@@ -170,13 +186,26 @@ def describe(key: str | None = None) -> list[dict[str, Any]]:
     return [
         {
             "key": name,
-            "type": display_as_type(info.annotation),
-            "default": "(must be given)" if info.is_required() else _plain_default(info),
-            "text": " ".join((info.description or "").split()),
-            "fixed": any(isinstance(mark, Fixed) for mark in info.metadata),
+            "type": " | ".join(dict.fromkeys(display_as_type(info.annotation) for info in infos)),
+            "default": _default(name, infos),
+            "text": " ".join((infos[0].description or "").split()),
+            "fixed": any(isinstance(mark, Fixed) for mark in infos[0].metadata),
         }
-        for name, info in leaves.items()
+        for name, infos in leaves.items()
     ]
+
+
+def _default(name: str, infos: list[FieldInfo]) -> Any:
+    """With those of other models beside it, where they differ."""
+    first, *others = ("(must be given)" if info.is_required() else _plain_default(info) for info in infos)
+    models = get_args(RunConfig.model_fields["model"].annotation)
+    different = [
+        f"{model.model_fields['name'].default}: {default}"
+        for info, default in zip(infos[1:], others, strict=True)
+        for model in models
+        if default != first and info in model.model_fields.values() and name != MODEL_NAME
+    ]
+    return "; ".join([str(first), *different]) if different else first
 
 
 def _plain_default(info: FieldInfo) -> Any:

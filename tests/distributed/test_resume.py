@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Tiny, children, command, lockstep, running, steps, weights
+from conftest import LSTM, Tiny, children, command, lockstep, running, steps, weights
 
 STEPS = 22
 SETTINGS = (
@@ -36,10 +36,13 @@ KILLS = (
 FEW, ONE = (KILLS[3], KILLS[5], KILLS[8]), (KILLS[5],)
 
 
-def way(*settings: object, workers: int, kills: tuple[str, ...] = FEW, slow: bool = False) -> object:
+def way(
+    *settings: object, workers: int, kills: tuple[str, ...] = FEW, slow: bool = False, model: tuple[str, ...] = ()
+) -> object:
     name = "-".join(str(setting).rsplit("=", 1)[-1].strip("-") for setting in settings) or "allreduce"
+    name += "-lstm" if model else ""
     marks = [pytest.mark.xdist_group(f"kills-{name}-{workers}x{len(kills)}"), *([pytest.mark.slow] if slow else [])]
-    return pytest.param(settings, workers, kills, marks=marks, id=f"{name}-{workers}x{len(kills)}")
+    return pytest.param((*model, *settings), workers, kills, marks=marks, id=f"{name}-{workers}x{len(kills)}")
 
 
 SERVER, LOCAL = "strategy.name=server", ("strategy.name=local", "strategy.every=4")
@@ -64,6 +67,13 @@ POWERSGD = ("strategy.gradients=powersgd", "strategy.powersgd_start=4", "strateg
         way("strategy.name=replicas", workers=2, slow=True),
         way(SERVER, "--servers", 1, workers=2, kills=KILLS, slow=True),
         way(SERVER, workers=2, kills=KILLS, slow=True),
+        way(workers=2, kills=KILLS[7:8], model=LSTM),
+        way("strategy.name=sharded", workers=2, kills=KILLS[3:4], model=LSTM),
+        way(SERVER, workers=2, kills=KILLS[4:5], model=LSTM),
+        way(workers=1, model=LSTM, slow=True),
+        way(SERVER, "--servers", 1, workers=2, model=LSTM, slow=True),
+        way(*LOCAL, workers=2, model=LSTM, slow=True),
+        way("strategy.name=replicas", workers=2, model=LSTM, slow=True),
     ],
 )
 def test_kills_anywhere_end_in_the_same_bits(

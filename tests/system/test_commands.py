@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from conftest import Tiny, lockstep, steps
+from conftest import LSTM, Tiny, lockstep, steps
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +146,19 @@ def test_two_workers_learn_word_order_and_a_dictionary(tmp_path: Path) -> None:
     summary = json.loads(lockstep(*words).stdout)
     assert summary["loss"] < 0.1
     assert summary["best_score"] > 90
+
+
+def test_an_lstm_is_trained_scored_and_used_by_the_same_commands(tiny: Tiny, tmp_path: Path) -> None:
+    """By one setting on top of a Transformer's config; its loss falls, and its report names no trouble of its own."""
+    settings = (*LSTM, "train.steps=60", "schedule.peak=0.01")
+    summary = json.loads(lockstep("train", tiny.config, *settings, "--run", tmp_path, "--json").stdout)
+    assert summary["loss"] < steps(tmp_path)[0]["loss"] - 1.0
+    scores = json.loads(lockstep("evaluate", tmp_path, "--beam", 3, "--json").stdout)
+    assert scores["sentences"] == 12
+    (tmp_path / "in.txt").write_text("ba be bi\n\nbo bu\n")
+    lockstep("translate", tmp_path, "-i", tmp_path / "in.txt", "-o", tmp_path / "out.txt")
+    assert len((tmp_path / "out.txt").read_text().splitlines()) == 3
+    assert "transformer" not in (tmp_path / "report.md").read_text().lower()
 
 
 def test_patience_stops_the_run(tiny: Tiny, tmp_path: Path) -> None:

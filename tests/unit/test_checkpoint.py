@@ -10,7 +10,7 @@ from torch import Tensor
 from lockstep.data.prepare import prepare
 from lockstep.data.settings import BatchSettings, DataSettings, VocabularySettings
 from lockstep.errors import LockstepError
-from lockstep.models.settings import TransformerSettings
+from lockstep.models.settings import LstmSettings, TransformerSettings, TranslationSettings
 from lockstep.parallel.strategy import State
 from lockstep.saved import Progress, Saved, listed, newest_whole, read_saved
 from lockstep.tasks.translation import Translation
@@ -307,7 +307,7 @@ def test_a_failed_save_leaves_the_checkpoints_before_it_whole(tmp_path: Path) ->
     assert (found.path, passed) == (whole.path, [])
 
 
-def task(folder: Path, model: TransformerSettings) -> Translation:
+def task(folder: Path, model: TranslationSettings) -> Translation:
     """A translation task on a corpus of letters."""
     for language in ("en", "de"):
         (folder / f"letters.{language}").write_text("".join(f"{a} {b}\n" for a in "abcdefgh" for b in "klmnopqr"))
@@ -321,16 +321,27 @@ def task(folder: Path, model: TransformerSettings) -> Translation:
     return Translation(prepare(data), BatchSettings(words=50), model, SearchSettings(beam=3), 0.1, 1)
 
 
-def test_the_exported_model_can_be_read_with_plain_safetensors(tmp_path: Path) -> None:
-    settings = TransformerSettings(encoder_layers=1, decoder_layers=1, width=8, feed_forward=8, heads=2)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        TransformerSettings(encoder_layers=1, decoder_layers=1, width=8, feed_forward=8, heads=2),
+        LstmSettings(encoder_layers=1, decoder_layers=2, width=8),
+    ],
+    ids=lambda settings: settings.name,
+)
+def test_the_exported_model_can_be_read_with_plain_safetensors(tmp_path: Path, settings: TranslationSettings) -> None:
     translation = task(tmp_path, settings)
     module, folder = translation.module(), tmp_path / "model"
     translation.export(module, folder)
     assert names(folder) == ["config.json", "model.safetensors", "vocabulary.model"]
     assert bits(load_file(folder / "model.safetensors")) == bits(module.model.state_dict())
     config = json.loads((folder / "config.json").read_text())
-    assert TransformerSettings.model_validate(config["model"]) == settings
+    assert type(settings).model_validate(config["model"]) == settings
     assert SearchSettings.model_validate(config["search"]).beam == 3
     assert (config["vocabulary_size"], config["languages"]) == (290, ["en", "de"])
     assert (folder / "vocabulary.model").read_bytes() == translation.corpus.vocabulary.model
-    Translator.load(folder).translate(["a k"])
+    translator = Translator.load(folder)
+    assert type(translator.model) is type(module.model)
+    assert translator.translate(["a k", "b l b", ""]) == [
+        translator.translate([text])[0] for text in ("a k", "b l b", "")
+    ]

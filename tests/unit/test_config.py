@@ -7,6 +7,7 @@ import yaml
 
 from lockstep.config import RunConfig, apply_override, build, describe, differences, fields, load, nearest
 from lockstep.errors import LockstepError
+from lockstep.models.settings import LstmSettings, TransformerSettings
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 MINIMAL: dict[str, Any] = {"data": {"grammar": {}}, "batch": {"words": 1000}}
@@ -73,6 +74,8 @@ def test_nothing_is_proposed_for_a_name_like_no_other() -> None:
         ("model.dropout=1", "model.dropout=1 is wrong: input should be less than 1"),
         ("model.norm=middle", "model.norm='middle' is wrong: input should be 'pre' or 'post'"),
         ("batch.bucket=perhaps", "batch.bucket='perhaps' is wrong: input should be a valid boolean"),
+        ("model.name=gru", "model.name='gru' is wrong: input should be 'transformer' or 'lstm'"),
+        ("model=5", "model=5 is wrong: input should be"),
         ("data.languages=[en]", "data.languages.1 is missing"),
         ("train=5", "train=5 is wrong: input should be"),
     ],
@@ -311,7 +314,8 @@ def test_every_setting_says_what_it_means() -> None:
 def leaves(schema: dict[str, Any], node: dict[str, Any], name: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     """The properties of a JSON schema that are no groups, with their dotted names."""
     for key, value in node["properties"].items():
-        groups = [part["$ref"] for part in (value, *value.get("anyOf", ())) if "$ref" in part]
+        parts = (value, *value.get("anyOf", ()), *value.get("oneOf", ()))
+        groups = [part["$ref"] for part in parts if "$ref" in part]
         for group in groups:
             yield from leaves(schema, schema["$defs"][group.rsplit("/", 1)[-1]], f"{name}{key}.")
         if not groups:
@@ -323,3 +327,31 @@ def test_the_json_schema_describes_every_setting() -> None:
     found = dict(leaves(schema, schema))
     assert sorted(found) == sorted(setting["key"] for setting in describe())
     assert [name for name, value in found.items() if not value.get("description")] == []
+
+
+def test_a_model_is_chosen_by_its_name_alone() -> None:
+    assert config().model == TransformerSettings()
+    assert config("model.name=lstm").model == LstmSettings()
+    assert build(yaml.safe_load(config("model.name=lstm").to_yaml()), "again").model == LstmSettings()
+
+
+def test_another_model_than_the_file_s_leaves_the_settings_of_the_file_s_behind() -> None:
+    """Wherever the name stands: the other overrides are for the model that it names."""
+    multi30k = next(path for path in CONFIGS if path.name == "multi30k.yaml")
+    assert load(multi30k, ["model.width=64", "model.name=lstm"]).model == LstmSettings(width=64)
+    kept = load(multi30k, ["model.name=transformer"]).model
+    assert kept == load(multi30k, []).model
+    assert kept.width != TransformerSettings().width
+
+
+def test_the_settings_of_one_model_are_refused_for_another() -> None:
+    assert refused("model.name=lstm", "model.heads=4") == "test.yaml: model.heads is not for model.name=lstm."
+    assert "unknown setting model.widht (did you mean model.width?)" in refused("model.name=lstm", "model.widht=4")
+    assert "model.decoder_layers=1 is wrong" in refused("model.name=lstm", "model.decoder_layers=1")
+
+
+def test_settings_of_several_models_are_described_once_with_all_defaults() -> None:
+    (name,), (layers,), (width,) = (describe(f"model.{key}") for key in ("name", "encoder_layers", "width"))
+    assert (name["type"], name["default"]) == ("transformer | lstm", "transformer")
+    assert layers["default"] == "6; lstm: 2"
+    assert width["default"] == 512

@@ -9,22 +9,25 @@ import torch
 from torch import nn
 
 from lockstep.models.packed import Layout
-from lockstep.models.settings import TransformerSettings
-from lockstep.models.transformer import EXPLICIT_LIMIT, Transformer
+from lockstep.models.registry import make_model
+from lockstep.models.settings import LstmSettings, TransformerSettings, TranslationSettings
+from lockstep.models.transformer import EXPLICIT_LIMIT
 from lockstep.tasks.translation import PairBatch, TranslationLoss
-from lockstep.watch.flops import FlopCount, _packed_attention, _packed_attention_backward
+from lockstep.watch.flops import FlopCount, _packed_attention, _packed_attention_backward, _recurrent
 
 VOCABULARY, WIDTH, FEED_FORWARD = 50, 16, 24
 
 
-def translation(source: list[int], target: list[int], dropout: float = 0.1) -> tuple[TranslationLoss, PairBatch]:
-    settings = TransformerSettings(
+def translation(
+    source: list[int], target: list[int], dropout: float = 0.1, model: TranslationSettings | None = None
+) -> tuple[TranslationLoss, PairBatch]:
+    settings = model or TransformerSettings(
         encoder_layers=2, decoder_layers=3, width=WIDTH, feed_forward=FEED_FORWARD, heads=4, dropout=dropout
     )
     words = [torch.randint(VOCABULARY, (sum(lengths),)) for lengths in (source, target, target)]
     layouts = [Layout.of(np.array(lengths)) for lengths in (source, target)]
     batch = PairBatch(words[0], layouts[0], words[1], words[2], layouts[1], sum(source), sum(target))
-    return TranslationLoss(Transformer(settings, VOCABULARY), 0.1), batch
+    return TranslationLoss(make_model(settings, VOCABULARY), 0.1), batch
 
 
 def by_hand(source: list[int], target: list[int]) -> int:
@@ -48,6 +51,27 @@ def counted(module: nn.Module, batch: PairBatch) -> int:
 def test_a_transformer_is_counted_as_by_hand() -> None:
     source, target = [5, 3, 7], [4, 6, 2]
     assert counted(*translation(source, target)) == by_hand(source, target)
+
+
+@pytest.mark.parametrize("source", [[5, 5, 5], [5, 3, 7]])
+def test_an_lstm_is_counted_as_by_hand(source: list[int]) -> None:
+    """Sentences of equal length take another kernel than others."""
+    target, rows = [7, 7, 7], 3
+    settings = LstmSettings(encoder_layers=2, decoder_layers=3, width=WIDTH)
+    first, above = 4 * WIDTH * (WIDTH + WIDTH), 4 * WIDTH * (2 * WIDTH + WIDTH)
+    units = sum(source) * 2 * (first + above) + sum(target) * (first + 2 * above)
+    attention = 2 * rows * max(target) * max(source) * WIDTH
+    expected = 3 * 2 * (units + attention + sum(target) * WIDTH * VOCABULARY)
+    if len(set(source)) > 1:  # there the zeros that come before a first word have no gradient; backward, one is first
+        expected -= 2 * 2 * (rows + 1) * 4 * WIDTH**2
+    assert counted(*translation(source, target, model=settings)) == expected
+
+
+def test_a_fused_lstm_counts_every_matrix_once_for_every_word() -> None:
+    """cuDNN's, which needs a GPU: words, and weights of one layer with two directions."""
+    weights = [torch.empty(4 * 8, 6), torch.empty(4 * 8, 8), torch.empty(4 * 8), torch.empty(4 * 8)] * 2
+    assert _recurrent(torch.empty(11, 6), weights, 4, None) == 2 * 11 * 2 * 4 * 8 * (6 + 8)
+    assert _recurrent(torch.empty(11, 1, 6), weights, 4, None) == 2 * 11 * 2 * 4 * 8 * (6 + 8)
 
 
 def test_the_fused_attention_of_long_sentences_is_counted_too() -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 from lockstep.config import load
 from lockstep.models import transformer
 from lockstep.models.packed import Layout
+from lockstep.models.registry import make_model
 from lockstep.models.settings import TransformerSettings
 from lockstep.models.transformer import Transformer, attend
 
@@ -45,7 +46,7 @@ def assert_close(actual: Tensor, expected: Tensor, atol: float = 1e-5) -> None:
 def test_the_transformer_base_preset_has_60_880_896_parameters() -> None:
     preset = load(Path(__file__).parents[2] / "configs" / "transformer-base-wmt16.yaml", [])
     with torch.device("meta"):
-        base = Transformer(preset.model, preset.data.vocabulary.size)
+        base = make_model(preset.model, preset.data.vocabulary.size)
     assert sum(parameter.numel() for parameter in base.parameters()) == 60_880_896
 
 

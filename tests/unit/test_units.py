@@ -2,8 +2,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lockstep.models.lstm import Lstm
 from lockstep.models.packed import Layout
-from lockstep.models.settings import TransformerSettings
+from lockstep.models.settings import LstmSettings, TransformerSettings
 from lockstep.models.transformer import Transformer
 from lockstep.parallel.units import Unit, units
 
@@ -100,21 +101,34 @@ def test_the_look_leaves_no_trace() -> None:
     assert not any(module._forward_pre_hooks for module in chain.modules())
 
 
+class Loss(nn.Module):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: Tensor) -> Tensor:
+        layout = Layout.of(np.array([len(ids)]))
+        output: Tensor = self.model(ids, layout, ids, layout)
+        return output.sum()
+
+
+def left_to_the_whole(model: nn.Module, found: list[Unit]) -> set[str]:
+    inside = set().union(*(unit.matrices for unit in found))
+    return {name for name, p in model.named_parameters() if p.ndim > 1 and p not in inside}
+
+
 def test_a_transformer_is_cut_into_its_layers() -> None:
     settings = TransformerSettings(encoder_layers=2, decoder_layers=3, width=8, feed_forward=8, heads=2)
     model = Transformer(settings, 20)
-
-    class Loss(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, ids: Tensor) -> Tensor:
-            layout = Layout.of(np.array([len(ids)]))
-            return self.model.decode(ids, layout, self.model.encode(ids, layout), layout).sum()
-
-    found = units(Loss(), torch.tensor([3, 4, 5]))
+    found = units(Loss(model), torch.tensor([3, 4, 5]))
     assert modules(found) == [*model.encoder, *model.decoder]
     assert all(unit.cast for unit in found)
-    inside = set().union(*(unit.matrices for unit in found))
-    assert {name for name, p in model.named_parameters() if p.ndim > 1 and p not in inside} == {"embedding.weight"}
+    assert left_to_the_whole(model, found) == {"embedding.weight"}
+
+
+def test_an_lstm_is_cut_into_its_layers() -> None:
+    model = Lstm(LstmSettings(encoder_layers=2, decoder_layers=3, width=8), 20)
+    found = units(Loss(model), torch.tensor([3, 4, 5]))
+    assert modules(found) == [*model.encoder, *model.decoder]
+    large = {"source_embedding.weight", "target_embedding.weight", "projection.weight"}
+    assert left_to_the_whole(model, found) == large

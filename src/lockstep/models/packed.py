@@ -18,7 +18,7 @@ class Layout:
 
     rows: int
     longest: int
-    lengths: Tensor  # [rows]
+    lengths: np.ndarray  # [rows]
     positions: Tensor  # [words] place of the word in its sentence
     slots: Tensor | None  # [words] row * longest + position; None when all sentences have the same length
     hidden: Tensor | None  # [rows, 1, 1, longest] 0 where a word is and -inf where none is; None likewise
@@ -39,7 +39,7 @@ class Layout:
         return cls(
             rows,
             longest,
-            torch.from_numpy(np.asarray(lengths, np.int64)),
+            np.asarray(lengths, np.int64),
             torch.from_numpy(positions),
             slots,
             hidden,
@@ -50,8 +50,7 @@ class Layout:
         """The same layout with every tensor moved."""
         slots = None if self.slots is None else move(self.slots)
         hidden = None if self.hidden is None else move(self.hidden)
-        lengths, positions, bounds = move(self.lengths), move(self.positions), move(self.bounds)
-        return Layout(self.rows, self.longest, lengths, positions, slots, hidden, bounds)
+        return Layout(self.rows, self.longest, self.lengths, move(self.positions), slots, hidden, move(self.bounds))
 
     def to(self, device: torch.device) -> "Layout":
         return self.map(lambda tensor: tensor.to(device, non_blocking=True))
@@ -66,6 +65,53 @@ class Layout:
         """`[rows, longest, width]` -> `[words, width]`."""
         flat = grid.reshape(self.rows * self.longest, grid.shape[-1])
         return flat if self.slots is None else _Pack.apply(flat, self.slots)  # type: ignore[no-untyped-call]
+
+
+@dataclass
+class Reading:
+    """The words of a batch as recurrent kernels read them (torch's packed sequences): the first words of all sentences,
+    then all second words and so on, each time from the longest sentence to the shortest."""
+
+    order: Tensor  # [words] where each stands in the packed list
+    slots: Tensor  # [words] where each stands on the grid
+    counts: Tensor  # [longest] sentences that have a word at this place; on CPU, where torch wants it
+    rows: Tensor  # [rows] sentences from the longest to the shortest
+    layout: Layout
+
+    @classmethod
+    def of(cls, layout: Layout, device: torch.device) -> "Reading":
+        rows = np.argsort(-layout.lengths, kind="stable")
+        places = np.arange(layout.longest)[:, None]
+        there = places < layout.lengths[rows]  # [longest, rows]
+        order = (places + (np.cumsum(layout.lengths) - layout.lengths)[rows])[there]
+        slots = (places + rows * layout.longest)[there]
+        counts = torch.from_numpy(there.sum(1))
+        indices = [torch.from_numpy(index).to(device) for index in (order, slots, rows)]
+        return cls(indices[0], indices[1], counts, indices[2], layout)
+
+    def spread(self, words: Tensor) -> Tensor:
+        """`[words, width]` in this order -> `[rows, longest, width]`, zero where no word is."""
+        places = self.layout.rows * self.layout.longest
+        grid = _Spread.apply(words, self.slots, places)  # type: ignore[no-untyped-call]
+        return grid.view(self.layout.rows, self.layout.longest, words.shape[1])
+
+    def gather(self, grid: Tensor) -> Tensor:
+        """`[rows, longest, width]` -> `[words, width]` in this order."""
+        gathered: Tensor = _Pack.apply(grid.flatten(0, 1), self.slots)  # type: ignore[no-untyped-call]
+        return gathered
+
+    def pack(self, words: Tensor) -> Tensor:
+        """`[words, width]` from this order back to that of the packed list."""
+        packed: Tensor = _Spread.apply(words, self.order, len(words))  # type: ignore[no-untyped-call]
+        return packed
+
+    def sorted(self, states: Tensor) -> Tensor:
+        """`[..., rows, width]` from the longest sentence to the shortest."""
+        return states.index_select(-2, self.rows)
+
+    def unsorted(self, states: Tensor) -> Tensor:
+        """`[..., rows, width]` in the order of the batch again."""
+        return states.index_select(-2, self.rows.argsort())
 
 
 class _Spread(torch.autograd.Function):

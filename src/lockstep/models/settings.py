@@ -1,8 +1,8 @@
 """Settings of the models."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from lockstep.settings import FIXED, Settings
 
@@ -17,17 +17,18 @@ class TransformerSettings(Settings):
     decoder_layers: Annotated[int, Field(ge=1), FIXED] = 6
     """Layers that write the target sentence."""
     width: Annotated[int, Field(ge=2), FIXED] = 512
-    """Size of the vector that stands for a word between layers."""
+    """Size of the vector that stands for a word between layers, and of an LSTM unit's state."""
     feed_forward: Annotated[int, Field(ge=1), FIXED] = 2048
-    """Size of the hidden layer inside each feed-forward block."""
+    """transformer: size of the hidden layer inside each feed-forward block."""
     heads: Annotated[int, Field(ge=1), FIXED] = 8
-    """Attention heads; the width must be a multiple of it."""
+    """transformer: attention heads; the width must be a multiple of it."""
     dropout: float = Field(0.1, ge=0.0, lt=1.0)
-    """Share of values set to zero in training: after embeddings and blocks, in attention weights and feed-forward."""
+    """Share of values set to zero in training. transformer: after embeddings and blocks, in attention weights and
+    feed-forward; lstm: before every layer and the output."""
     attention_dropout: float | None = Field(None, ge=0.0, lt=1.0)
-    """Another share for the attention weights; 0 lets GPUs attend without padding (bf16 and fp16)."""
+    """transformer: another share for the attention weights; 0 lets GPUs attend without padding (bf16 and fp16)."""
     norm: Annotated[Literal["pre", "post"], FIXED] = "pre"
-    """Layer norm before each block (trains more steadily) or after it (the original paper)."""
+    """transformer: layer norm before each block (trains more steadily) or after it (the original paper)."""
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> Self:
@@ -36,3 +37,39 @@ class TransformerSettings(Settings):
         if self.width % 2:
             raise ValueError(f"model.width {self.width} must be even, because positions are sine and cosine pairs")
         return self
+
+    @property
+    def kept_per_word(self) -> int:
+        """Values that a forward pass keeps for the backward pass, at least."""
+        return 24 * (self.encoder_layers + self.decoder_layers) * self.width
+
+
+class LstmSettings(Settings):
+    """Field report 5's encoder-decoder: bidirectional LSTM layers, LSTM layers, dot attention, nothing shared."""
+
+    name: Annotated[Literal["lstm"], FIXED] = "lstm"
+    """Which model."""
+    encoder_layers: Annotated[int, Field(ge=1), FIXED] = 2
+    """Layers that read the source sentence."""
+    decoder_layers: Annotated[int, Field(ge=2), FIXED] = 4
+    """Layers that write the target sentence."""
+    width: Annotated[int, Field(ge=1), FIXED] = 512
+    """Size of the vector that stands for a word between layers, and of an LSTM unit's state."""
+    dropout: float = Field(0.2, ge=0.0, lt=1.0)
+    """Share of values set to zero in training. transformer: after embeddings and blocks, in attention weights and
+    feed-forward; lstm: before every layer and the output."""
+
+    @property
+    def kept_per_word(self) -> int:
+        """Values that a forward pass keeps for the backward pass, at least."""
+        return 8 * (2 * self.encoder_layers + self.decoder_layers) * self.width
+
+
+def _named(value: Any) -> Any:
+    """Settings that do not name their model are a Transformer's."""
+    return {"name": "transformer"} | value if isinstance(value, dict) else value
+
+
+TranslationSettings = TransformerSettings | LstmSettings
+ModelSettings = Annotated[TranslationSettings, Field(discriminator="name"), BeforeValidator(_named)]
+"""The settings of any model, told apart by their name."""

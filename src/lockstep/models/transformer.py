@@ -251,6 +251,10 @@ class Transformer(nn.Module):
         words = F.embedding(ids, self.embedding.weight) * math.sqrt(self.settings.width)
         return self.dropout(words + self._positions(longest)[positions])
 
+    def forward(self, source: Tensor, source_layout: Layout, target: Tensor, layout: Layout) -> Tensor:
+        """A vector for each target word, made from the source and the target words so far: `[target words, width]`."""
+        return self.decode(target, layout, self.encode(source, source_layout), source_layout)
+
     def encode(self, ids: Tensor, layout: Layout) -> Tensor:
         """Source ids `[words]` -> memory `[words, width]`."""
         x = self._embed(ids, layout.positions, layout.longest)

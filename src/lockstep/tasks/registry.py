@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from lockstep.data.settings import BatchSettings, DataSettings
-from lockstep.models.settings import TransformerSettings
+from lockstep.models.settings import TranslationSettings
 from lockstep.tasks.task import Task
 from lockstep.translate.settings import SearchSettings
 
@@ -23,7 +23,7 @@ class Configuration(Protocol):
     @property
     def batch(self) -> BatchSettings: ...
     @property
-    def model(self) -> TransformerSettings: ...
+    def model(self) -> TranslationSettings: ...
     @property
     def search(self) -> SearchSettings: ...
     @property

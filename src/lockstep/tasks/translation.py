@@ -16,8 +16,8 @@ from lockstep.data.batches import GlobalBatch, Order, Position, runs_of
 from lockstep.data.corpus import Corpus, ParallelSet
 from lockstep.data.settings import BatchSettings
 from lockstep.models.packed import Layout
-from lockstep.models.settings import TransformerSettings
-from lockstep.models.transformer import Transformer
+from lockstep.models.registry import TranslationModel, make_model
+from lockstep.models.settings import TranslationSettings
 from lockstep.tasks.output_loss import cross_entropy
 from lockstep.tasks.task import Scores, total
 from lockstep.team import Team
@@ -80,15 +80,14 @@ def pair_batch(pairs: ParallelSet, indices: np.ndarray, bos: int) -> PairBatch:
 class TranslationLoss(nn.Module):
     """A translation model whose forward is its training loss: a sum over target words, not a mean."""
 
-    def __init__(self, model: Transformer, label_smoothing: float) -> None:
+    def __init__(self, model: TranslationModel, label_smoothing: float) -> None:
         super().__init__()
         self.model = model
         self.label_smoothing = label_smoothing
 
     def guesses(self, batch: PairBatch) -> Tensor:
         """A vector for each target word, `[target words, width]`, made from the words before it."""
-        memory = self.model.encode(batch.source, batch.source_layout)
-        return self.model.decode(batch.target_in, batch.target_layout, memory, batch.source_layout)
+        return self.model(batch.source, batch.source_layout, batch.target_in, batch.target_layout)
 
     def forward(self, batch: PairBatch) -> Tensor:
         loss = cross_entropy(self.guesses(batch), self.model.output_weight, batch.target_out, self.label_smoothing)
@@ -103,7 +102,7 @@ class Translation:
         self,
         corpus: Corpus,
         batch: BatchSettings,
-        model: TransformerSettings,
+        model: TranslationSettings,
         search: SearchSettings,
         label_smoothing: float,
         seed: int,
@@ -116,7 +115,7 @@ class Translation:
         self.order = Order(self.pairs.source.lengths, self.pairs.target.lengths, batch, seed)
 
     def module(self) -> TranslationLoss:
-        return TranslationLoss(Transformer(self.model_settings, self.corpus.vocabulary.size), self.label_smoothing)
+        return TranslationLoss(make_model(self.model_settings, self.corpus.vocabulary.size), self.label_smoothing)
 
     def batches(self, epoch: int, cursor: int) -> Iterator[GlobalBatch]:
         return self.order.batches(Position(epoch, cursor))
@@ -190,7 +189,7 @@ class PieceMatches:
         self.counts = torch.zeros(2 * self.ORDERS + 2, dtype=torch.float64)  # matches, guesses per order; two lengths
 
     def add(self, guesses: Tensor, right: Tensor, layout: Layout) -> None:
-        cuts = np.cumsum(layout.lengths.cpu().numpy())[:-1]
+        cuts = np.cumsum(layout.lengths)[:-1]
         pairs = zip(np.split(guesses.cpu().numpy(), cuts), np.split(right.cpu().numpy(), cuts), strict=True)
         for guess, reference in pairs:
             guess, reference = guess[:-1], reference[:-1]  # without the end mark

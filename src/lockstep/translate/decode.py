@@ -11,11 +11,10 @@ from lockstep.translate.settings import SearchSettings
 
 
 def translate_packed(
-    model: Decodable[Any], source: Tensor, layout: Layout, settings: SearchSettings, vocabulary: Vocabulary
+    model: Decodable[Any, Any], source: Tensor, layout: Layout, settings: SearchSettings, vocabulary: Vocabulary
 ) -> list[str]:
     """Translations of packed source sentences (each with its end mark)."""
-    lengths = layout.lengths.cpu().numpy()
-    return vocabulary.decode(search(model, source, lengths, settings, vocabulary.bos, vocabulary.eos))
+    return vocabulary.decode(search(model, source, layout.lengths, settings, vocabulary.bos, vocabulary.eos))
 
 
 def bleu(hypotheses: list[str], references: list[str]) -> tuple[float, str]:

@@ -11,23 +11,27 @@ from lockstep.translate.settings import SearchSettings
 
 
 class Cache(Protocol):
-    def select(self, hypotheses: Tensor, sentences: Tensor | None) -> None: ...
+    def select(self, hypotheses: Tensor, sentences: Tensor | None) -> None:
+        """Keep and reorder hypotheses; keep sentences when some have left the batch."""
+        ...
 
 
+M = TypeVar("M")
 C = TypeVar("C", bound=Cache)
 
 
-class Decodable(Protocol[C]):
-    """What a model must offer to be decoded."""
+class Decodable(Protocol[M, C]):
+    """What a model must offer to be decoded: what it knows of the source sentences, what it remembers of each hypothesis
+    (which the search reorders), and the scores of one more word."""
 
-    def encode(self, ids: Tensor, layout: Layout) -> Tensor: ...
-    def start(self, memory: Tensor, layout: Layout, beam: int) -> list[C]: ...
+    def encode(self, ids: Tensor, layout: Layout) -> M: ...
+    def start(self, memory: M, layout: Layout, beam: int) -> list[C]: ...
     def step(self, ids: Tensor, position: int, caches: list[C]) -> Tensor: ...
 
 
 @torch.inference_mode()
 def search(
-    model: Decodable[C], ids: Tensor, lengths: np.ndarray, settings: SearchSettings, bos: int, eos: int
+    model: Decodable[M, C], ids: Tensor, lengths: np.ndarray, settings: SearchSettings, bos: int, eos: int
 ) -> list[list[int]]:
     """The best translation of every packed source sentence, without its end mark.
 

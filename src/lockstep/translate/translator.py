@@ -8,13 +8,14 @@ from typing import Literal, Self
 
 import numpy as np
 import torch
+from pydantic import TypeAdapter
 
 from lockstep.data.batches import runs_of
 from lockstep.data.vocabulary import Vocabulary
 from lockstep.errors import LockstepError
 from lockstep.models.packed import Layout
-from lockstep.models.settings import TransformerSettings
-from lockstep.models.transformer import Transformer
+from lockstep.models.registry import TranslationModel, make_model
+from lockstep.models.settings import ModelSettings
 from lockstep.saved import chosen, listed
 from lockstep.translate.decode import translate_packed
 from lockstep.translate.settings import SearchSettings
@@ -39,7 +40,7 @@ def find_model(path: Path, checkpoint: Literal["best", "last"] = "best") -> Path
 class Translator:
     """Model, vocabulary and search settings of one checkpoint."""
 
-    def __init__(self, model: Transformer, vocabulary: Vocabulary, search: SearchSettings) -> None:
+    def __init__(self, model: TranslationModel, vocabulary: Vocabulary, search: SearchSettings) -> None:
         self.model, self.vocabulary, self.search = model, vocabulary, search
 
     @classmethod
@@ -52,7 +53,7 @@ class Translator:
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
             weights = load_file(folder / "model.safetensors", device=device)
             vocabulary = Vocabulary.load(folder / "vocabulary.model")
-            model = Transformer(TransformerSettings.model_validate(config["model"]), config["vocabulary_size"])
+            model = make_model(TypeAdapter(ModelSettings).validate_python(config["model"]), config["vocabulary_size"])
             model.load_state_dict(weights)
             settings = SearchSettings.model_validate(config["search"] | (search or {}))
         except (OSError, SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
@@ -71,8 +72,8 @@ class Translator:
         longest_first = np.argsort(-lengths, kind="stable")
         for part in runs_of(longest_first, lengths, self.search.batch_words):
             flat = [piece for i in part for piece in (*ids[i], self.vocabulary.eos)]
-            layout = Layout.of(lengths[part]).to(self.model.embedding.weight.device)
-            source = torch.tensor(flat, device=self.model.embedding.weight.device)
+            layout = Layout.of(lengths[part]).to(self.model.output_weight.device)
+            source = torch.tensor(flat, device=self.model.output_weight.device)
             for i, text in zip(
                 part, translate_packed(self.model, source, layout, self.search, self.vocabulary), strict=True
             ):

@@ -45,9 +45,18 @@ def _formulas() -> dict[str, Callable[..., Any]]:
     return known | {
         f"{fused}_for_cpu": known[fused],
         f"{fused}_for_cpu_backward": known[f"{fused}_backward"],
+        "aten._cudnn_rnn": _recurrent,
+        "aten._cudnn_rnn_backward": lambda *args, **_: 2 * _recurrent(*args),
+        "aten.mkldnn_rnn_layer": lambda words, *weights, **_: _recurrent(words, weights[:4]),
+        "aten.mkldnn_rnn_layer_backward": lambda words, *weights, **_: 2 * _recurrent(words, weights[:4]),
         "torch_attn._varlen_attn": _packed_attention,
         "torch_attn._varlen_attn_backward": _packed_attention_backward,
     }
+
+
+def _recurrent(words: Any, weights: Any, *_: Any, **__: Any) -> int:
+    """Every matrix of a layer is multiplied once with every word (its vector, or the state before it)."""
+    return 2 * words.numel() // words.shape[-1] * sum(weight.numel() for weight in weights if weight.dim() > 1)
 
 
 def _packed_attention(query: Any, key: Any, value: Any, query_bounds: Any, key_bounds: Any, *_: Any, **__: Any) -> int:
