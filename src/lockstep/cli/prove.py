@@ -9,7 +9,7 @@ import typer
 def prove(
     run: Annotated[Path, typer.Argument(help="The folder of a run that has begun.")],
     steps: Annotated[int, typer.Option(min=10, help="Steps of each trial; the first five are warm-up.")] = 30,
-    rounds: Annotated[int, typer.Option(min=1, help="How often each trial is repeated, in turns.")] = 2,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each trial is repeated, in turns.")] = 3,
     link: Annotated[
         str | None,
         typer.Option(help="Put every worker behind an emulated link of this rate, such as 1gbit (Linux, root)."),

@@ -44,7 +44,7 @@ class Proof:
 
 
 def prove(
-    folder: Path, steps: int = 30, rounds: int = 2, link: str | None = None, say: Callable[[str], None] = print
+    folder: Path, steps: int = 30, rounds: int = 3, link: str | None = None, say: Callable[[str], None] = print
 ) -> Proof:
     """Runs the trials in turns, so that what else happens on the machine hits all alike, and keeps the proof in the run
     directory. With `link` every worker is an emulated host behind a link of that rate."""

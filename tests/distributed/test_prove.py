@@ -1,0 +1,29 @@
+"""What holds a run back is shown by doing without it, and the report takes the proof over."""
+
+import json
+from pathlib import Path
+
+from conftest import Tiny, lockstep
+
+SLOW = "slow:phase=backward:rank=1:ms=200"
+
+
+def test_a_slow_worker_is_proved_and_the_report_says_so(tiny: Tiny, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    lockstep("train", tiny.config, "train.steps=12", "--workers", 2, "--run", run, fault=SLOW)
+    proof = json.loads(lockstep("prove", run, "--steps", 10, "--rounds", 1, "--json", fault=SLOW).stdout)
+    assert proof["bottleneck"] == "imbalance: worker 1"
+    assert 0.2 < proof["step_seconds"] < 2.0
+    assert proof["costs"]["imbalance"] > 0.5
+    assert proof["costs"]["network"] < 0.3
+    assert proof["alone_seconds"] < 0.2
+    assert json.loads((run / "proof.json").read_text()) == proof
+    facts = json.loads(lockstep("report", run, "--json").stdout)
+    assert proof["sentence"] in json.dumps(facts, ensure_ascii=False)
+    assert len((run / "journal" / "worker-0000.jsonl").read_text().splitlines()) > 12, "the run itself was not touched"
+    assert not list(run.glob("full*"))
+
+
+def test_what_is_no_run_cannot_be_proved(tmp_path: Path) -> None:
+    refused = lockstep("prove", tmp_path, code=2)
+    assert "is not a run" in refused.stderr
