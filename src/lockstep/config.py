@@ -7,14 +7,14 @@ from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 
 from lockstep.data.settings import BatchSettings, DataSettings
 from lockstep.errors import LockstepError
-from lockstep.models.settings import TransformerSettings
+from lockstep.models.settings import ResNetSettings, TransformerSettings
 from lockstep.parallel.settings import StrategySettings
-from lockstep.settings import Fixed, Settings, flat
+from lockstep.settings import FIXED, Fixed, Settings, flat
 from lockstep.train.settings import OptimizerSettings, ScheduleSettings, TrainSettings
 from lockstep.translate.settings import SearchSettings
 from lockstep.watch.settings import WatchSettings
@@ -23,12 +23,15 @@ from lockstep.watch.settings import WatchSettings
 class RunConfig(Settings):
     """Everything that decides what a run does."""
 
+    task: Annotated[str, FIXED] = "auto"
+    """What is learned: `translation`, `classification`, or `module:function` of your own (docs/extend.md); `auto` goes by
+    the data."""
     data: DataSettings
-    """What text is learned from."""
+    """What text or images are learned from."""
     batch: BatchSettings
-    """How sentences are put together into steps."""
-    model: TransformerSettings = TransformerSettings()
-    """What is trained."""
+    """How sentences or images are put together into steps."""
+    model: TransformerSettings | ResNetSettings = Field(TransformerSettings(), discriminator="name")
+    """What is trained; model.name says which, and a transformer needs not say it."""
     train: TrainSettings = TrainSettings()
     """How long and how carefully."""
     optimizer: OptimizerSettings = OptimizerSettings()
@@ -41,6 +44,18 @@ class RunConfig(Settings):
     """How translations are found, in evaluation and afterwards."""
     watch: WatchSettings = WatchSettings()
     """What is observed beside the training."""
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _transformer_unless_named(cls, model: Any) -> Any:
+        return {"name": "transformer"} | model if isinstance(model, dict) else model
+
+    @property
+    def task_name(self) -> str:
+        """The task, also where `auto` leaves it to the data."""
+        if self.task != "auto":
+            return self.task
+        return "translation" if self.data.images is None else "classification"
 
     def to_yaml(self) -> str:
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
@@ -116,7 +131,11 @@ _REMEDY = "`lockstep config explain KEY` tells what a setting means."
 
 def _explain(problem: dict[str, Any]) -> str:
     path = tuple(str(part) for part in problem["loc"])
+    if path[:1] == ("model",):  # pydantic tells which model it takes it for
+        path = (*path[:1], *path[2:])
     key = ".".join(path)
+    if problem["type"] == "union_tag_invalid":
+        return f"{key}.name={problem['ctx']['tag']!r} is wrong: input should be {problem['ctx']['expected_tags']}"
     if problem["type"] == "extra_forbidden":
         near = nearest(key)
         return f"unknown setting {key}" + (f" (did you mean {near}?)" if near else "")

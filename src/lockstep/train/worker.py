@@ -61,8 +61,11 @@ def touch_memory(config: RunConfig) -> Callable[[], None]:
     spare_cores = len(os.sched_getaffinity(0)) // here > 1
     gpu = config.train.device == "cuda" or Path("/proc/driver/nvidia").exists()
     words = (config.batch.words or 0) // (1 if config.batch.per == "worker" else int(os.environ.get("WORLD_SIZE", "1")))
-    layers = config.model.encoder_layers + config.model.decoder_layers
-    kept = 24 * words * layers * config.model.width  # at least so many values are kept for the backward pass
+    model = config.model
+    if model.name != "transformer":
+        return lambda: None
+    layers = model.encoder_layers + model.decoder_layers
+    kept = 24 * words * layers * model.width  # at least so many values are kept for the backward pass
     size = min(4 * kept, 2**30)
     if not spare_cores or gpu or size < 2**26 or platform.libc_ver()[0] != "glibc":
         return lambda: None
@@ -229,6 +232,7 @@ def _train(
         precision=choices["precision"],
         emulated=emulated(choices["precision"], team.device),
         threads=threads,
+        unit=task.unit,
         metric=task.metric,
         higher_is_better=task.higher_is_better,
         without=left_out(),
@@ -329,7 +333,7 @@ def _choose(run: RunDirectory, config: RunConfig, team: "Team") -> dict[str, Any
         choices["every"] = config.strategy.every
     choices.setdefault("every", max(1, min(500, config.train.steps // 20)))
     factor = team.size if config.batch.per == "worker" else 1
-    budgets = {"words": config.batch.words, "sentences": config.batch.sentences}
+    budgets = {"words": config.batch.words, "sentences": config.batch.sentences, "images": config.batch.images}
     choices.setdefault("batch", {name: n and n * factor for name, n in budgets.items()} | {"per": "global"})
     return choices
 
