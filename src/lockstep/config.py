@@ -179,7 +179,9 @@ def differences(old: RunConfig, new: RunConfig) -> tuple[dict[str, tuple[Any, An
 
 def describe(key: str | None = None) -> list[dict[str, Any]]:
     """Key, type, default and meaning of one setting, of all in a group, or of all."""
-    known = dict(fields())
+    known: dict[str, list[FieldInfo]] = {}  # more than one where models share a setting's name
+    for name, info in fields():
+        known.setdefault(name, []).append(info)
     if key is not None and key not in known:
         near = nearest(key)
         hint = f"Did you mean {near}?" if near else "`lockstep config explain` lists all."
@@ -189,12 +191,12 @@ def describe(key: str | None = None) -> list[dict[str, Any]]:
     return [
         {
             "key": name,
-            "type": display_as_type(info.annotation),
-            "default": "(must be given)" if info.is_required() else _plain_default(info),
-            "text": " ".join((info.description or "").split()),
-            "fixed": any(isinstance(mark, Fixed) for mark in info.metadata),
+            "type": " | ".join(dict.fromkeys(display_as_type(info.annotation) for info in infos)),
+            "default": "(must be given)" if infos[0].is_required() else _plain_default(infos[0]),
+            "text": " ".join((infos[0].description or "").split()),
+            "fixed": any(isinstance(mark, Fixed) for mark in infos[0].metadata),
         }
-        for name, info in leaves.items()
+        for name, infos in leaves.items()
     ]
 
 

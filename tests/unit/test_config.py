@@ -98,6 +98,33 @@ def test_a_batch_needs_exactly_one_budget() -> None:
     assert config("batch.words=null", "batch.sentences=10").batch.sentences == 10
 
 
+IMAGES = ("data.grammar=null", "data.images=here", "batch.words=null", "batch.images=128", "model.name=resnet")
+
+
+def test_images_make_it_a_classification() -> None:
+    found = config(*IMAGES, "model.depth=56")
+    assert found.task_name == "classification"
+    assert found.model.model_dump() == {"name": "resnet", "depth": 56, "channels": None}
+    assert build(yaml.safe_load(found.to_yaml()), "again") == found
+    assert config().task_name == "translation"
+    assert config("task=mine:make").task_name == "mine:make"
+
+
+def test_errors_name_the_setting_of_the_model_that_was_chosen() -> None:
+    assert "unknown setting model.heads" in refused(*IMAGES, "model.heads=8")
+    assert "model.depth=3 is wrong" in refused(*IMAGES, "model.depth=3")
+    assert "model.name='perceptron' is wrong: input should be 'transformer', 'resnet'" in refused(
+        "model.name=perceptron"
+    )
+    assert "data.images and text" in refused("data.images=here")
+
+
+def test_a_name_that_models_share_is_described_once() -> None:
+    assert describe("model.name")[0]["type"] == "transformer | resnet"
+    assert describe("model.name")[0]["default"] == "transformer"
+    assert describe("model.depth")[0]["fixed"] is True
+
+
 def test_heads_must_divide_the_width() -> None:
     assert "model.width 512 is not a multiple of model.heads 7" in refused("model.heads=7")
 

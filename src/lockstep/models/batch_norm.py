@@ -48,7 +48,7 @@ class BatchNorm(nn.Module):
         mean = mean.to(self.weight.dtype)
         self._remember(mean, variance, sums[0, 0])
         given = (mean, variance, whole, self.epsilon, self.sum_over_workers)
-        return _Normalise.apply(values, self.weight, self.bias, *given)  # type: ignore[no-any-return]
+        return _normalise(values, self.weight, self.bias, *given)
 
     @torch.no_grad()
     def _remember(self, mean: Tensor, variance: Tensor, count: Tensor) -> None:
@@ -112,3 +112,6 @@ class _Normalise(torch.autograd.Function):
         shape = (1, -1, *[1] * (values.ndim - 2))
         direct.addcmul_(values, slope.view(shape).to(values.dtype)).add_(level.view(shape).to(values.dtype))
         return direct, of_weight, of_bias, None, None, None, None, None
+
+
+_normalise: Callable[..., Tensor] = _Normalise.apply

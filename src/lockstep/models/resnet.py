@@ -12,6 +12,10 @@ from lockstep.models.batch_norm import BatchNorm
 from lockstep.models.settings import ResNetSettings
 
 
+SHORT_SCALE = 1 / 8
+"""The short network learns at high rates: its scores start small, so that the first steps do not throw it about."""
+
+
 class Block(nn.Module):
     """Two convolutions beside a shortcut. Where the image shrinks, the shortcut takes every second point and leaves the
     new channels at zero."""
@@ -106,4 +110,4 @@ class ResNet(nn.Module):
             values = layer(values)
         pooled = values.amax((2, 3)) if self.short else values.mean((2, 3))  # [images, channels]
         scores: Tensor = self.output(pooled)
-        return scores
+        return scores * SHORT_SCALE if self.short else scores

@@ -37,7 +37,9 @@ class ImageBatch:
     def target_words(self) -> int:
         return len(self.labels)
 
-    source_words = target_words
+    @property
+    def source_words(self) -> int:
+        return len(self.labels)
 
     def pin(self) -> "ImageBatch":
         return ImageBatch(self.images.pin_memory(), self.labels.pin_memory())

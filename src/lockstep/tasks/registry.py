@@ -1,7 +1,9 @@
 """Which task a configuration asks for."""
 
+import sys
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Protocol
 
 from lockstep.data.settings import BatchSettings, DataSettings
@@ -73,6 +75,7 @@ def _unfit(config: Configuration, why: str, instead: str) -> LockstepError:
 def _own(name: str) -> Callable[[Configuration], Task]:
     """A function of the user's, `module:function`; the module lies where Python finds it, as in the current folder."""
     module, _, function = name.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
     try:
         make: Callable[[Configuration], Task] = getattr(import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:

@@ -16,8 +16,10 @@ from lockstep.team import Team
 class MicroBatch(Protocol):
     """Tensors that the module takes in one forward. "Words" are whatever the task counts in."""
 
-    source_words: int
-    target_words: int
+    @property
+    def source_words(self) -> int: ...
+    @property
+    def target_words(self) -> int: ...
 
     def pin(self) -> "MicroBatch":
         """In memory that a GPU can fetch from while it computes."""

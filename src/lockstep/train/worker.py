@@ -361,6 +361,8 @@ def _record(
             ("corpus", config.data.corpus, task.data_folder),
         )
     }
+    if config.data.images is not None:
+        places["images"] = config.data.images.absolute()
     config = config.model_copy(update={"data": config.data.model_copy(update=places)})
     changed = differences(_config_of(run), config)[1] if run.config.exists() else {}
     write_json(run.choices, choices)
