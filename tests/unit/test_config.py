@@ -7,6 +7,7 @@ import yaml
 
 from lockstep.config import RunConfig, apply_override, build, describe, differences, fields, load, nearest
 from lockstep.errors import LockstepError
+from lockstep.models.settings import TransformerSettings
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 MINIMAL: dict[str, Any] = {"data": {"grammar": {}}, "batch": {"words": 1000}}
@@ -184,7 +185,7 @@ def test_an_override_is_read_as_yaml(override: str, key: str, value: object) -> 
 def test_an_override_can_set_a_member_of_a_group_that_is_absent_or_null() -> None:
     tree = {"data": {"grammar": None}, "batch": {"words": 1000}}
     assert config("data.grammar.train=5", tree=tree).data.grammar is not None
-    assert config("model.width=64").model.width == 64
+    assert config("model.width=64").model == TransformerSettings(width=64)
 
 
 def test_an_override_that_yaml_takes_for_an_impossible_date_is_text() -> None:
@@ -338,7 +339,7 @@ def test_every_setting_says_what_it_means() -> None:
 def leaves(schema: dict[str, Any], node: dict[str, Any], name: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     """The properties of a JSON schema that are no groups, with their dotted names."""
     for key, value in node["properties"].items():
-        groups = [part["$ref"] for part in (value, *value.get("anyOf", ())) if "$ref" in part]
+        groups = [part["$ref"] for part in (value, *value.get("anyOf", ()), *value.get("oneOf", ())) if "$ref" in part]
         for group in groups:
             yield from leaves(schema, schema["$defs"][group.rsplit("/", 1)[-1]], f"{name}{key}.")
         if not groups:

@@ -139,7 +139,7 @@ def test_draws_are_spread_evenly() -> None:
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_every_image_comes_once_per_epoch_in_a_new_order(folder: Path, workers: int) -> None:
     order = task(folder).order
-    epochs = []
+    epochs: list[np.ndarray] = []
     for epoch in range(2):
         seen = []
         for batch in order.batches(Position(epoch)):
@@ -148,7 +148,7 @@ def test_every_image_comes_once_per_epoch_in_a_new_order(folder: Path, workers: 
                 break
         epochs.append(np.concatenate(seen))
         assert sorted(epochs[-1]) == list(range(50))
-    assert not np.array_equal(*epochs)
+    assert not np.array_equal(epochs[0], epochs[1])
 
 
 def test_an_empty_share_is_an_empty_batch(folder: Path) -> None:

@@ -1,10 +1,12 @@
 """The networks for images against the paper, and batch norm against torch's own, with any number of workers."""
 
+import copy
 import threading
 from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lockstep.models.batch_norm import BatchNorm
@@ -95,6 +97,40 @@ class Together:
         return add
 
 
+def in_threads(work: Callable[[int], None], workers: int) -> None:
+    threads = [threading.Thread(target=work, args=(worker,)) for worker in range(workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+
+
+@pytest.mark.parametrize("depth", [8, 9])
+def test_gradients_of_shares_add_up_to_those_of_the_whole_batch(depth: int) -> None:
+    """In double precision, where no rectifier flips by rounding."""
+    torch.manual_seed(4)
+    whole = resnet(depth, 3).double()
+    images, labels, shares = torch.rand(7, 3, 16, 16).double(), torch.arange(7), (4, 0, 3)
+    F.cross_entropy(whole(images), labels, reduction="sum").backward()
+    copies, together = [copy.deepcopy(whole) for _ in shares], Together(len(shares))
+    for copied in copies:
+        copied.zero_grad()
+
+    def work(worker: int) -> None:
+        for module in copies[worker].modules():
+            if isinstance(module, BatchNorm):
+                module.sum_over_workers = together.of(worker)
+        mine = slice(sum(shares[:worker]), sum(shares[: worker + 1]))
+        F.cross_entropy(copies[worker](images[mine]), labels[mine], reduction="sum").backward()
+
+    in_threads(work, len(shares))
+    for name, parameter in whole.named_parameters():
+        gradients = [copied.get_parameter(name).grad for copied in copies]
+        assert parameter.grad is not None
+        summed = torch.stack([gradient for gradient in gradients if gradient is not None]).sum(0)
+        assert torch.allclose(summed, parameter.grad, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("shares", [(3, 3), (5, 1), (6, 0), (0, 2, 4)], ids=str)
 def test_shares_of_any_size_are_normalised_as_one_batch(shares: tuple[int, ...]) -> None:
     whole, _, values, gradient = alone((6, 4, 5, 5))
@@ -115,11 +151,7 @@ def test_shares_of_any_size_are_normalised_as_one_batch(shares: tuple[int, ...])
         assert mine.grad is not None
         results[worker] = (out.detach(), mine.grad, norm)
 
-    threads = [threading.Thread(target=work, args=(worker,)) for worker in range(len(shares))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    in_threads(work, len(shares))
     outs, gradients, norms = zip(*(results[worker] for worker in range(len(shares))), strict=True)
     assert complete.grad is not None
     assert torch.allclose(torch.cat(outs), expected, atol=1e-5)

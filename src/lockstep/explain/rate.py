@@ -56,7 +56,9 @@ class Schedule:
         if self.name == "constant":
             after = np.full(len(step), self.peak)
         elif self.name == "stairs":
-            after = self.peak * self.drop ** np.sum([step > drop for drop in self.drops], axis=0, dtype=np.float64)
+            after = np.full(len(step), self.peak)
+            for drop in self.drops:
+                after[step > drop] *= self.drop
         elif self.name == "inverse_sqrt":
             after = self.peak * np.sqrt(warmup / step)
         else:

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from lockstep.models.batch_norm import BatchNorm
 from lockstep.models.settings import ResNetSettings
 
-
 SHORT_SCALE = 1 / 8
 """The short network learns at high rates: its scores start small, so that the first steps do not throw it about."""
 
