@@ -85,6 +85,54 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     return Tiny(folder)
 
 
+def write_images(folder: Path, train: int, test: int, idx: bool = False) -> None:
+    """Made-up images in the files that `lockstep data get` makes; a class is a brightness."""
+    from lockstep.files import digest, write_json
+
+    draw = np.random.default_rng(5)
+    for name, count in (("train", train), ("test", test)):
+        labels = draw.integers(0, 10, count).astype(np.uint8)
+        noise = draw.integers(0, 100, (count, 784 if idx else 3072))
+        images = (noise + 15 * labels[:, None]).astype(np.uint8)
+        if idx:
+            stem = "t10k" if name == "test" else "train"
+            head = np.array([2051, count, 28, 28], ">i4").tobytes()
+            (folder / f"{stem}-images-idx3-ubyte").write_bytes(head + images.tobytes())
+            head = np.array([2049, count], ">i4").tobytes()
+            (folder / f"{stem}-labels-idx1-ubyte").write_bytes(head + labels.tobytes())
+        else:
+            records = np.concatenate([labels[:, None], images], axis=1)
+            records.tofile(folder / ("test_batch.bin" if name == "test" else "data_batch_1.bin"))
+    (folder / "classes.txt").write_text("".join(f"brightness {number}\n" for number in range(10)))
+    made = {path.name: {"bytes": path.stat().st_size, "digest": digest(path, "sha256")} for path in folder.iterdir()}
+    write_json(folder / "source.json", {"name": "made-up", "counts": {"train": train, "test": test}, "files": made})
+
+
+@pytest.fixture(scope="session")
+def tiny_images(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    """Few made-up images, a network that is as small as they come, and a config for it."""
+    folder = tmp_path_factory.mktemp("tiny-images")
+    (folder / "images").mkdir()
+    write_images(folder / "images", train=60, test=20)
+    config = {
+        "data": {"images": str(folder / "images"), "augment": {"pad": 2, "cutout": 6}},
+        "batch": {"images": 7},
+        "model": {"name": "resnet", "depth": 8, "channels": 4},
+        "train": {
+            "steps": 8,
+            "evaluate_every": 100,
+            "checkpoint_every": 100,
+            "precision": "fp32",
+            "threads": 1,
+            "clip": 1.0,
+        },
+        "optimizer": {"name": "sgd", "nesterov": True, "weight_decay": 5e-4},
+        "schedule": {"name": "constant", "peak": 0.02, "warmup": 4},
+    }
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(config))
+    return Tiny(folder)
+
+
 def command(*words: object) -> list[str]:
     return [sys.executable, "-m", "lockstep", *(str(word) for word in words)]
 

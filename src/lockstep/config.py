@@ -14,7 +14,7 @@ from lockstep.data.settings import BatchSettings, DataSettings
 from lockstep.errors import LockstepError
 from lockstep.models.settings import ModelSettings, TransformerSettings
 from lockstep.parallel.settings import StrategySettings
-from lockstep.settings import Fixed, Settings, flat
+from lockstep.settings import FIXED, Fixed, Settings, flat
 from lockstep.train.settings import OptimizerSettings, ScheduleSettings, TrainSettings
 from lockstep.translate.settings import SearchSettings
 from lockstep.watch.settings import WatchSettings
@@ -23,12 +23,15 @@ from lockstep.watch.settings import WatchSettings
 class RunConfig(Settings):
     """Everything that decides what a run does."""
 
+    task: Annotated[str, FIXED] = "auto"
+    """What is learned: `translation`, `classification`, or `module:function` of your own (docs/extend.md); `auto` goes by
+    the data."""
     data: DataSettings
-    """What text is learned from."""
+    """What text or images are learned from."""
     batch: BatchSettings
-    """How sentences are put together into steps."""
+    """How sentences or images are put together into steps."""
     model: ModelSettings = TransformerSettings()
-    """What is trained."""
+    """What is trained; model.name says which, and a transformer needs not say it."""
     train: TrainSettings = TrainSettings()
     """How long and how carefully."""
     optimizer: OptimizerSettings = OptimizerSettings()
@@ -41,6 +44,13 @@ class RunConfig(Settings):
     """How translations are found, in evaluation and afterwards."""
     watch: WatchSettings = WatchSettings()
     """What is observed beside the training."""
+
+    @property
+    def task_name(self) -> str:
+        """The task, also where `auto` leaves it to the data."""
+        if self.task != "auto":
+            return self.task
+        return "translation" if self.data.images is None else "classification"
 
     def to_yaml(self) -> str:
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
@@ -174,7 +184,7 @@ def differences(old: RunConfig, new: RunConfig) -> tuple[dict[str, tuple[Any, An
 
 def describe(key: str | None = None) -> list[dict[str, Any]]:
     """Key, type, default and meaning of one setting, of all in a group, or of all."""
-    known: dict[str, list[FieldInfo]] = {}
+    known: dict[str, list[FieldInfo]] = {}  # more than one where models share a setting's name
     for name, info in fields():
         known.setdefault(name, []).append(info)
     if key is not None and key not in known:

@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lockstep.parallel.adamw import AdamW, held
+from lockstep.parallel.adamw import AdamW
+from lockstep.parallel.optimizer import held
 from lockstep.parallel.settings import StrategySettings
 from lockstep.parallel.sharded import Sharded
 from lockstep.parallel.single import Single

@@ -98,6 +98,38 @@ def test_kills_anywhere_end_in_the_same_bits(
     assert not list((run / "checkpoints").glob(".step-*")), "something half-written was left"
 
 
+@pytest.mark.parametrize(
+    ("settings", "workers"),
+    [
+        (("strategy.name=allreduce",), 2),
+        *(
+            pytest.param(settings, workers, marks=pytest.mark.slow)
+            for settings, workers in (
+                ((), 1),
+                (("strategy.name=sharded",), 3),
+                ((SERVER, "--servers", 1), 2),
+                (LOCAL, 2),
+                (("strategy.name=replicas",), 2),
+            )
+        ),
+    ],
+    ids=str,
+)
+def test_images_and_batch_norm_resume_in_the_same_bits(
+    tiny_images: Tiny, tmp_path: Path, settings: tuple[object, ...], workers: int
+) -> None:
+    """Sixty images are nine steps: it is killed in the middle of the second pass."""
+    train = ("train", tiny_images.config, "train.steps=16", "train.checkpoint_every=6", *settings, "--workers", workers)
+    killed = lockstep(*train, "--run", tmp_path / "killed", fault="kill:phase=backward:step=14:rank=0", code=None)
+    assert killed.returncode != 0
+    lockstep(*train, "--run", tmp_path / "killed")
+    lockstep(*train, "--run", tmp_path / "straight")
+    assert weights(tmp_path / "killed", 16) == weights(tmp_path / "straight", 16)
+    assert [line["batch"] for line in steps(tmp_path / "killed")] == [
+        line["batch"] for line in steps(tmp_path / "straight")
+    ]
+
+
 def test_a_finished_run_goes_on_when_asked_for_more_steps(tiny: Tiny, tmp_path: Path) -> None:
     train = ("train", tiny.config, "--run", tmp_path)
     lockstep(*train, "train.steps=5")

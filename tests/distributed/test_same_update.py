@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from conftest import LSTM, Tiny, lockstep, steps, weights
@@ -13,6 +14,7 @@ from lockstep.data.corpus import Corpus
 from lockstep.data.settings import BatchSettings
 
 UNEQUAL = ("batch.words=null", "batch.sentences=7", "batch.bucket=false", "batch.balance=false")
+VARIANCE = "model.layers.0.norm.running_var"
 PACKETS = "strategy.bucket_mb=0.02"  # so that even the tiny model travels in several
 
 
@@ -176,6 +178,69 @@ def test_a_worker_without_a_sentence_takes_part(tiny: Tiny, tmp_path: Path, name
     single = [line["loss"] for line in steps(tmp_path / "1")]
     assert [line["loss"] for line in steps(tmp_path / "3")] == pytest.approx(single, rel=1e-5)
     assert min(line["words"]["target"] for line in steps(tmp_path / "3", 2)) == 0
+
+
+IMAGES = [
+    pytest.param(name, workers, marks=[] if (name, workers) in usual else [pytest.mark.slow])
+    for usual in [{("allreduce", 2), ("sharded", 3), ("server-1", 2)}]
+    for name in ("allreduce", "sharded", "sharded, kept", "server-0", "server-1", "resilient")
+    for workers in (2, 3)
+]
+
+
+@pytest.fixture(scope="module")
+def classified(tiny_images: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """A few steps on images; each is run once. Seven images a step, and four in the last of a pass, are unequal shares."""
+    folder = tmp_path_factory.mktemp("same-update-images")
+
+    def train(name: str = "single", workers: int = 1, *more: str) -> Path:
+        run = folder / "-".join([name, str(workers), *more])
+        if not run.exists():
+            settings = ("train.steps=10", *more, *WAYS.get(name, Way(())).settings)
+            lockstep("train", tiny_images.config, *settings, "--workers", workers, "--run", run)
+        return run
+
+    return train
+
+
+@pytest.mark.parametrize(("name", "workers"), IMAGES)
+def test_batch_norm_makes_images_one_batch(classified: Callable[..., Path], name: str, workers: int) -> None:
+    """The tolerance is for rectifiers that rounding flips; images normalised apart would differ in the first digit."""
+    single, run = classified(), classified(name, workers)
+    other = steps(run)
+    assert [line["batch"] for line in other] == [line["batch"] for line in steps(single)]
+    assert [line["loss"] for line in other] == pytest.approx([line["loss"] for line in steps(single)], rel=1e-3)
+    assert sum(steps(run, rank)[0]["words"]["target"] for rank in range(workers)) == 7
+    mine, expected = (np.frombuffer(weights(of, 10)[VARIANCE], np.float32) for of in (run, single))
+    assert mine == pytest.approx(expected, rel=1e-2), "running averages are saved, and those of all workers' images"
+
+
+@pytest.mark.parametrize(
+    "name", ["allreduce", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sharded", "server-0"))]
+)
+def test_a_worker_without_an_image_takes_part(classified: Callable[..., Path], name: str) -> None:
+    two = ("batch.images=2", "train.steps=4")
+    single, other = (steps(classified(*way, *two)) for way in (("single", 1), (name, 3)))
+    assert [line["loss"] for line in other] == pytest.approx([line["loss"] for line in single], rel=1e-3)
+    assert {line["words"]["target"] for line in steps(classified(name, 3, *two), 2)} == {0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("strategy.name=replicas",),
+        ("strategy.name=local", "strategy.every=3"),
+        ("strategy.name=server", "strategy.mode=async"),
+    ],
+    ids=["replicas", "local", "async"],
+)
+def test_where_workers_do_not_move_together_batch_norm_is_each_one_s_own(
+    tiny_images: Tiny, tmp_path: Path, settings: tuple[str, ...]
+) -> None:
+    lockstep("train", tiny_images.config, "batch.images=2", *settings, "--workers", 2, "--run", tmp_path)
+    assert all(line["loss"] is not None for line in steps(tmp_path))
+    assert len(weights(tmp_path, 8)[VARIANCE]) == 4 * 4
 
 
 def test_a_budget_per_worker_becomes_a_global_one_and_is_kept(tiny: Tiny, tmp_path: Path) -> None:

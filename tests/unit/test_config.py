@@ -101,6 +101,26 @@ def test_a_batch_needs_exactly_one_budget() -> None:
     assert config("batch.words=null", "batch.sentences=10").batch.sentences == 10
 
 
+IMAGES = ("data.grammar=null", "data.images=here", "batch.words=null", "batch.images=128", "model.name=resnet")
+
+
+def test_images_make_it_a_classification() -> None:
+    found = config(*IMAGES, "model.depth=56")
+    assert found.task_name == "classification"
+    assert found.model.model_dump() == {"name": "resnet", "depth": 56, "channels": None}
+    assert build(yaml.safe_load(found.to_yaml()), "again") == found
+    assert config().task_name == "translation"
+    assert config("task=mine:make").task_name == "mine:make"
+
+
+def test_errors_name_the_setting_of_the_model_that_was_chosen() -> None:
+    assert "model.heads is not for model.name=resnet" in refused(*IMAGES, "model.heads=8")
+    assert "model.depth=3 is wrong" in refused(*IMAGES, "model.depth=3")
+    known = "'transformer' or 'lstm' or 'resnet'"
+    assert f"model.name='perceptron' is wrong: input should be {known}" in refused("model.name=perceptron")
+    assert "data.images and text" in refused("data.images=here")
+
+
 def test_heads_must_divide_the_width() -> None:
     assert "model.width 512 is not a multiple of model.heads 7" in refused("model.heads=7")
 
@@ -160,7 +180,7 @@ def test_an_override_is_read_as_yaml(override: str, key: str, value: object) -> 
 def test_an_override_can_set_a_member_of_a_group_that_is_absent_or_null() -> None:
     tree = {"data": {"grammar": None}, "batch": {"words": 1000}}
     assert config("data.grammar.train=5", tree=tree).data.grammar is not None
-    assert config("model.width=64").model.width == 64
+    assert config("model.width=64").model == TransformerSettings(width=64)
 
 
 def test_an_override_that_yaml_takes_for_an_impossible_date_is_text() -> None:
@@ -341,6 +361,7 @@ def test_another_model_than_the_file_s_leaves_the_settings_of_the_file_s_behind(
     assert load(multi30k, ["model.width=64", "model.name=lstm"]).model == LstmSettings(width=64)
     kept = load(multi30k, ["model.name=transformer"]).model
     assert kept == load(multi30k, []).model
+    assert isinstance(kept, TransformerSettings)
     assert kept.width != TransformerSettings().width
 
 
@@ -352,6 +373,6 @@ def test_the_settings_of_one_model_are_refused_for_another() -> None:
 
 def test_settings_of_several_models_are_described_once_with_all_defaults() -> None:
     (name,), (layers,), (width,) = (describe(f"model.{key}") for key in ("name", "encoder_layers", "width"))
-    assert (name["type"], name["default"]) == ("transformer | lstm", "transformer")
+    assert (name["type"], name["default"]) == ("transformer | lstm | resnet", "transformer")
     assert layers["default"] == "6; lstm: 2"
     assert width["default"] == 512

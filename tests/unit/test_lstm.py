@@ -42,6 +42,7 @@ def assert_close(actual: Tensor, expected: Tensor, atol: float = 1e-5) -> None:
 def test_the_field_report_s_model_has_its_19_parameter_tensors() -> None:
     """Three of 97.6 MB, and a kernel and a bias for each of four encoder and four decoder units."""
     preset = load(Path(__file__).parents[2] / "configs" / "lstm-field-report-5.yaml", [])
+    assert isinstance(preset.model, LstmSettings)
     with torch.device("meta"):
         model = make_model(preset.model, preset.data.vocabulary.size)
     parameters = dict(model.named_parameters())

@@ -13,15 +13,15 @@ from lockstep.train.schedule import learning_rate
 from lockstep.train.settings import ScheduleSettings
 from madeup import MadeUp, rising
 
-Name = Literal["noam", "inverse_sqrt", "cosine", "linear", "constant"]
+Name = Literal["noam", "inverse_sqrt", "cosine", "linear", "stairs", "constant"]
 
 
-@pytest.mark.parametrize("name", ["noam", "inverse_sqrt", "cosine", "linear", "constant"])
+@pytest.mark.parametrize("name", ["noam", "inverse_sqrt", "cosine", "linear", "stairs", "constant"])
 @pytest.mark.parametrize("warmup", [0, 1, 40])
 @pytest.mark.parametrize("floor", [0.0, 0.1])
 def test_the_formula_is_the_trainer_s(name: Name, warmup: int, floor: float) -> None:
-    settings = ScheduleSettings(name=name, peak=0.003, factor=2.0, warmup=warmup, floor=floor)
-    stated = rate.Schedule(name, 0.003, 2.0, warmup, floor, steps=200, width=160)
+    settings = ScheduleSettings(name=name, peak=0.003, factor=2.0, warmup=warmup, floor=floor, drops=[60, 90])
+    stated = rate.Schedule(name, 0.003, 2.0, warmup, floor, steps=200, width=160, drops=(60, 90), drop=0.1)
     steps = np.arange(1.0, 221.0)
     expected = [learning_rate(settings, int(step), 200, 160) for step in steps]
     assert stated.at(steps) == pytest.approx(np.array(expected), rel=1e-12)

@@ -26,7 +26,14 @@ def test_noam_shrinks_with_the_width_of_the_model() -> None:
     assert learning_rate(settings, 100, 1000, 1024) == pytest.approx(1024**-0.5 / 10)
 
 
-@pytest.mark.parametrize("name", ["inverse_sqrt", "cosine", "linear", "constant"])
+def test_stairs_are_the_rates_of_the_resnet_paper() -> None:
+    """0.1, divided by 10 at 32,000 and 48,000 iterations."""
+    paper: dict[str, Any] = {"name": "stairs", "peak": 0.1, "warmup": 0, "drops": [32_000, 48_000]}
+    expected = {1: 0.1, 32_000: 0.1, 32_001: 0.01, 48_000: 0.01, 48_001: 0.001, 64_000: 0.001}
+    assert {step: rate(step, 64_000, **paper) for step in expected} == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["inverse_sqrt", "cosine", "linear", "stairs", "constant"])
 @pytest.mark.parametrize("step", [1, 2, 199, 399, 400])
 def test_the_rise_is_a_straight_line_to_the_peak(name: str, step: int) -> None:
     assert rate(step, name=name, floor=0.3) == pytest.approx(PEAK * step / WARMUP, rel=1e-12)

@@ -1,6 +1,7 @@
 """The pieces that parameter servers are made of, without processes."""
 
 import threading
+from functools import partial
 
 import pytest
 import torch
@@ -8,14 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from lockstep.parallel.adamw import MOMENTS, AdamW
+from lockstep.parallel.adamw import AdamW
 from lockstep.parallel.channel import Arrived, Desk
 from lockstep.parallel.flat import Flat
 from lockstep.parallel.holder import Apart
-from lockstep.parallel.part import Part, Recipe
+from lockstep.parallel.part import Part
 from lockstep.parallel.server import cut
+from lockstep.parallel.sgd import Sgd
+from lockstep.parallel.strategy import MakeOptimizer
 
-RECIPE = Recipe((0.9, 0.98), 1e-9, 0.01)
+ADAMW: MakeOptimizer = partial(AdamW, betas=(0.9, 0.98), epsilon=1e-9, weight_decay=0.01)
+SGD: MakeOptimizer = partial(Sgd, momentum=0.9, nesterov=True, weight_decay=0.01)
 CPU = torch.device("cpu")
 
 
@@ -45,28 +49,29 @@ def test_parameters_and_gradients_become_stretches_of_one_vector() -> None:
         assert torch.allclose(gradients[name], 2 * gradient)
 
 
-def test_a_part_updates_as_the_whole_model_would() -> None:
+@pytest.mark.parametrize("make", [ADAMW, SGD], ids=["adamw", "sgd"])
+def test_a_part_updates_as_the_whole_model_would(make: MakeOptimizer) -> None:
     torch.manual_seed(1)
     start, gradients = torch.randn(10), [torch.randn(10) for _ in range(3)]
-    whole = AdamW({"": nn.Parameter(start.clone())}, RECIPE.betas, RECIPE.epsilon, RECIPE.weight_decay)
-    part = Part([4, 6], RECIPE, CPU, CPU)
-    part.fill(start, {name: torch.zeros(10) for name in MOMENTS}, 0)
+    whole = make({"": nn.Parameter(start.clone())})
+    part = Part([4, 6], make, CPU, CPU)
+    part.fill(start, {name: torch.zeros(10) for name in whole.MOMENTS}, 0)
     for gradient in gradients:
         whole.step([gradient], 0.1)
         for packet, piece in enumerate(gradient.split([4, 6])):
             part.update(packet, piece, 0.1)
     assert torch.allclose(part.values, whole.parameters[""], rtol=1e-6)
-    for name in MOMENTS:
+    for name in whole.MOMENTS:
         assert torch.allclose(part.moment(name), whole.moments[name][""], rtol=1e-6)
 
 
 @pytest.mark.parametrize(("place", "update"), [("cpu", "cpu"), ("cpu", "meta"), ("meta", "meta")])
 def test_parameters_and_update_lie_where_they_are_told_to(place: str, update: str) -> None:
     """Meta tensors stand for a GPU's here: they know their device and shape and hold nothing."""
-    part = Part([4, 6], RECIPE, torch.device(place), torch.device(update))
+    part = Part([4, 6], ADAMW, torch.device(place), torch.device(update))
     assert part.values.device.type == place
     assert {packet.device.type for packet in part.packets} == {place}
-    assert {part.moment(name).device.type for name in MOMENTS} == {update}
+    assert {part.moment(name).device.type for name in AdamW.MOMENTS} == {update}
     if (place, update) == ("cpu", "meta"):  # the result must come back, and there is none
         with pytest.raises(NotImplementedError, match="meta"):
             part.update(0, torch.zeros(4), 0.1)
@@ -94,7 +99,7 @@ def test_no_gradient_is_staler_than_the_bound_and_nobody_waits_for_ever(
 ) -> None:
     """Workers take parameters and apply gradients in any order; one that must wait does so in its own thread."""
     bound = workers - 1 + slack
-    part = Part([1], RECIPE, CPU, CPU)
+    part = Part([1], ADAMW, CPU, CPU)
     rule = Apart(part, workers, bound)
     ears = [Ears() for _ in range(workers)]
     waiting: dict[int, threading.Thread] = {}
@@ -122,7 +127,7 @@ def test_no_gradient_is_staler_than_the_bound_and_nobody_waits_for_ever(
 
 
 def test_a_worker_that_dies_is_not_waited_for() -> None:
-    rule = Apart(Part([1], RECIPE, CPU, CPU), 2, bound=1)
+    rule = Apart(Part([1], ADAMW, CPU, CPU), 2, bound=1)
     for worker in (0, 1):
         rule.join(worker)
     rule.apply(0, Ears(), True, 1.0, 0.1)

@@ -45,6 +45,7 @@ def assert_close(actual: Tensor, expected: Tensor, atol: float = 1e-5) -> None:
 
 def test_the_transformer_base_preset_has_60_880_896_parameters() -> None:
     preset = load(Path(__file__).parents[2] / "configs" / "transformer-base-wmt16.yaml", [])
+    assert isinstance(preset.model, TransformerSettings)
     with torch.device("meta"):
         base = make_model(preset.model, preset.data.vocabulary.size)
     assert sum(parameter.numel() for parameter in base.parameters()) == 60_880_896

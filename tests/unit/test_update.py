@@ -1,10 +1,12 @@
 import copy
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from lockstep.parallel.adamw import AdamW
+from lockstep.parallel.sgd import Sgd
 from lockstep.parallel.update import LossScale, Updater
 
 RATE = 0.1
@@ -59,6 +61,23 @@ def test_without_clip_and_scale_an_update_is_plain_adamw() -> None:
         optimizer.param_groups[0]["lr"] = RATE / (step + 1)
         optimizer.step()
     assert_same(dict(ours.module.state_dict()), dict(plain.state_dict()))
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_gradient_descent_with_momentum_is_torchs(nesterov: bool) -> None:
+    make = partial(Sgd, momentum=0.9, nesterov=nesterov, weight_decay=0.01)
+    ours, plain = Updater(module(), make, None, None), module()
+    optimizer = torch.optim.SGD(plain.parameters(), lr=RATE, momentum=0.9, nesterov=nesterov, weight_decay=0.01)
+    for step in range(5):
+        give(ours, 1.0, step)
+        give(plain, 1.0, step)
+        ours.apply(RATE / (step + 1))
+        optimizer.param_groups[0]["lr"] = RATE / (step + 1)
+        optimizer.step()
+    for name, value in plain.state_dict().items():
+        assert torch.allclose(ours.module.state_dict()[name], value, rtol=1e-6)
+    assert ours.state().scalars["optimizer.step"] == 5.0
+    assert "optimizer.momentum.0.weight" in ours.state().tensors
 
 
 def test_gradients_are_gone_after_an_update() -> None:

@@ -33,7 +33,10 @@ def prepare_corpus(config: "RunConfig", force: bool = False, quiet: bool = False
     from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
     from lockstep.data.prepare import prepare
+    from lockstep.errors import LockstepError
 
+    if config.task_name != "translation":
+        raise LockstepError("Only text is prepared, and this config names none.", "Train with it as it is.", code=2)
     if quiet:
         return prepare(config.data, force=force)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
@@ -81,7 +84,7 @@ def summary_table(summary: "Summary", report: Path | None = None) -> "Table":
     if summary.seconds_per_step is not None:
         left_out = f"mean of {summary.measured_steps:,} steps, {summary.warmup_steps} warm-up steps left out"
         table.add_row("time per step", f"{summary.seconds_per_step * 1000:,.0f} ms ({left_out})")
-        table.add_row("speed", f"{summary.words_per_second:,.0f} target words/s, all workers")
+        table.add_row("speed", f"{summary.words_per_second:,.0f} {summary.unit}/s, all workers")
         shares = ", ".join(f"{name} {share:.0%}" for name, share in summary.phase_shares.items())
         table.add_row("a step is", shares)
         if summary.arithmetic.flops_per_second is not None:
@@ -96,7 +99,7 @@ def summary_table(summary: "Summary", report: Path | None = None) -> "Table":
     total = sum(times.values()) or 1.0
     table.add_row("time", ", ".join(f"{name} {duration(s)} ({s / total:.0%})" for name, s in times.items()))
     if summary.loss is not None:
-        table.add_row("training loss", f"{summary.loss:.3f} per target word at the last step")
+        table.add_row("training loss", f"{summary.loss:.3f} per {summary.unit[:-1]} at the last step")
     if summary.best_score is not None:
         table.add_row("best validation", f"{summary.metric} {summary.best_score:.2f} at step {summary.best_step:,}")
     if summary.skipped_steps:

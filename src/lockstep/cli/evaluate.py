@@ -1,9 +1,12 @@
 """`lockstep evaluate`."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    from lockstep.config import RunConfig
 
 
 def evaluate(
@@ -14,12 +17,17 @@ def evaluate(
     length_penalty: Annotated[float | None, typer.Option(min=0.0, help="Length penalty; likewise.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
-    """Score a trained model on held-out text: loss and sacreBLEU of detokenised beam-search output."""
+    """Score a trained model: loss and sacreBLEU of detokenised beam-search output on held-out text, accuracy on images."""
     from lockstep.cli.common import print_json
 
     result = evaluate_run(run, on, checkpoint, {"beam": beam, "length_penalty": length_penalty})
     if as_json:
         print_json(result)
+        return
+    if "accuracy" in result:
+        print(f"{on} of {run}, {result['model']}, {result['images']:,} images, {result['seconds']:.1f} s")
+        print(f"  accuracy         {result['accuracy']:.2f} %")
+        print(f"  loss             {result['loss']:.4f} per image, without label smoothing")
         return
     print(f"{on} of {run}, {result['model']}, {result['sentences']:,} sentences, {result['seconds']:.1f} s")
     print(f"  sacreBLEU        {result['sacrebleu']:.2f}   {result['signature']}")
@@ -51,6 +59,8 @@ def evaluate_run(
     place = with_model(run, checkpoint)
     folder = find_model(place, checkpoint)
     config = load(place / "config.yaml", [])
+    if config.task_name != "translation":
+        return _evaluate_images(config, place, folder, on)
     corpus = prepare(config.data)
     trained_on = read_json(place / "data.json")
     if trained_on is not None and trained_on["digest"] != corpus.digest:
@@ -78,3 +88,28 @@ def evaluate_run(
         "seconds": time.perf_counter() - begin,
         "examples": [list(example) for example in scores.examples],
     }
+
+
+def _evaluate_images(config: "RunConfig", place: Path, folder: Path, on: str) -> dict[str, object]:
+    import time
+    from contextlib import nullcontext
+
+    from lockstep.data.images import ImageCorpus
+    from lockstep.errors import LockstepError
+    from lockstep.files import read_json
+    from lockstep.tasks.classification import evaluate as score
+    from lockstep.tasks.classification import load as load_model
+    from lockstep.team import Team, pick_device
+
+    if config.task_name != "classification" or config.data.images is None:
+        raise LockstepError(f"`evaluate` does not know the task {config.task_name}.", code=2)
+    corpus = ImageCorpus.open(config.data.images, config.data.hold_out)
+    trained_on = read_json(place / "data.json")
+    if trained_on is not None and trained_on["digest"] != corpus.facts["digest"]:
+        raise LockstepError(f"The images in {corpus.folder} are not those of the run.", "Restore them.")
+    if on not in ("validation", "test"):
+        raise LockstepError(f"There are no {on} images.", "Use --set with one of: validation, test.", code=2)
+    device, begin = pick_device(config.train.device, 0), time.perf_counter()
+    scores = score(load_model(folder, device), corpus.sets[on], Team(0, 1, device), nullcontext)
+    facts = {"images": len(corpus.sets[on]), "model": str(folder), "seconds": time.perf_counter() - begin}
+    return {**scores.values, **facts}

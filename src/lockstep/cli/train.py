@@ -75,7 +75,8 @@ def run_training(
             Store(str(run)).read("config.yaml")  # a store that cannot be used shows before the corpus is prepared
         else:
             worker.check_resume(RunDirectory(Path(run)), config)
-        prepare_corpus(config)
+        if config.task_name == "translation":
+            prepare_corpus(config)
         told_to_stop = _start(config, run, workers or _devices(config), port)
         primary = True
     if primary:

@@ -53,7 +53,7 @@ def differences(facts: dict[str, Any], settings: DataSettings) -> list[str]:
 
 def _dump(settings: DataSettings) -> dict[str, Any]:
     """The settings without places and means: where the text lies is told by its files."""
-    return settings.model_dump(mode="json", exclude={"corpus", "folder", "processes"})
+    return settings.model_dump(mode="json", exclude={"corpus", "folder", "processes", "images", "hold_out", "augment"})
 
 
 def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -35,6 +35,17 @@ class VocabularySettings(Settings):
     ones take about a gigabyte of memory while it is trained."""
 
 
+class AugmentSettings(Settings):
+    """How training images are changed, anew in every pass."""
+
+    pad: int = Field(4, ge=0)
+    """Shift by up to this many points: a window on the image with a frame of so many points. 0: off."""
+    flip: bool = True
+    """Mirror half of the images."""
+    cutout: int = Field(0, ge=0)
+    """Cover a square of so many points. 0: off."""
+
+
 class DataSettings(Settings):
     """What text is learned from and how it is prepared."""
 
@@ -51,6 +62,13 @@ class DataSettings(Settings):
     """Text for the final test."""
     grammar: GrammarSettings | None = None
     """Make the text with the built-in grammar instead of reading files."""
+    images: Path | None = None
+    """Folder of images with labels instead of text, as `lockstep data get cifar10` (or fashion-mnist) makes it."""
+    hold_out: Annotated[int, Field(ge=0), FIXED] = 0
+    """images: training images (the last ones) kept back for evaluation during training. With 0, as is usual for CIFAR-10,
+    the test images are used, and no choice may be made by that score."""
+    augment: AugmentSettings = AugmentSettings()
+    """images: how they are changed in training."""
     corpus: Place | None = None
     """Folder or address of the prepared corpus; when not given, a folder under `corpora/` named after these settings."""
     processes: int | None = Field(None, ge=1)
@@ -79,6 +97,10 @@ class DataSettings(Settings):
 
     @model_validator(mode="after")
     def _has_text(self) -> Self:
+        if self.images is not None:
+            if self.train or self.grammar:
+                raise ValueError("data.images and text (data.train, data.grammar) exclude each other")
+            return self
         if self.grammar is None and not self.train:
             raise ValueError("name the training text in data.train, or set data.grammar to use the built-in grammar")
         if self.grammar is None and not self.validation:
@@ -95,6 +117,8 @@ class BatchSettings(Settings):
     """Target words (pieces and end marks, no padding) in a step, all workers together."""
     sentences: Annotated[int | None, Field(ge=1), FIXED] = None
     """Sentence pairs in a step; give this or `words`."""
+    images: Annotated[int | None, Field(ge=1), FIXED] = None
+    """Images in a step, all workers together; where images are learned from."""
     per: Annotated[Literal["global", "worker"], FIXED] = "global"
     """`worker`: the number above is one worker's; it is multiplied by the workers of the first launch and then kept."""
     bucket: Annotated[bool, FIXED] = True
@@ -106,6 +130,8 @@ class BatchSettings(Settings):
 
     @model_validator(mode="after")
     def _one_budget(self) -> Self:
-        if (self.words is None) == (self.sentences is None):
-            raise ValueError("give either batch.words or batch.sentences")
+        if self.images is not None and not (self.words or self.sentences):
+            return self
+        if (self.words is None) == (self.sentences is None) or self.images is not None:
+            raise ValueError("give either batch.words or batch.sentences (or batch.images for images)")
         return self

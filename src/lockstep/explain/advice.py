@@ -51,8 +51,9 @@ def rank(
 
 def _step(record: Record, found: Bottleneck, training: float) -> list[Advice]:
     advice = []
-    words = record.setting("batch.words")
-    twice = f"batch.words={2 * words}" if isinstance(words, int) else "a larger batch"
+    budgets = {name: record.setting(f"batch.{name}") for name in ("words", "sentences", "images")}
+    given_as = [f"batch.{name}={2 * size}" for name, size in budgets.items() if isinstance(size, int)]
+    twice = given_as[0] if given_as else "a larger batch"
     network, imbalance, given = (found.cost(cause) * training for cause in (NETWORK, IMBALANCE, INPUT))
     if record.launch.get("strategy") in HALVES and record.setting("strategy.gradients") == "fp32":
         why = f"It halves what is sent, and the exchange costs {share(found.cost(NETWORK))} of a step."
@@ -61,7 +62,7 @@ def _step(record: Record, found: Bottleneck, training: float) -> list[Advice]:
         what = f"Send half as often: {twice}."
         why = f"The exchange costs {share(found.cost(NETWORK))} of a step. Larger steps learn differently: check the score."
         advice.append(Advice(what, network / 2, "wall time", why))
-        if record.setting("batch.balance") is False:
+        if record.setting("batch.balance") is False and record.unit != "images":
             why = "Workers wait for the one with the longest sentences."
             advice.append(Advice("Deal out equal work: batch.balance=true.", imbalance, "wall time", why))
         elif found.steady and found.slowest is not None:

@@ -65,10 +65,20 @@ def _workers(record: Record) -> Table:
         parts = [means["forward"], means["backward"], means["forward"] + means["backward"]]
         parts += [means["merge"], means["update"], means["input"], float(np.mean([one.seconds for one in used]))]
         rows.append(("mean", *_ms(parts), count(float(np.mean([one.words_per_second for one in used])))))
-    heads = ("", "forward", "backward", "computation", "merge", "update", "input", "total", "words/s")
+    heads = (
+        "",
+        "forward",
+        "backward",
+        "computation",
+        "merge",
+        "update",
+        "input",
+        "total",
+        f"{record.unit.split()[-1]}/s",
+    )
     note = (
         f"Milliseconds, {record.measured.how('mean', 'each worker')}. Computation is forward and backward; merge is "
-        f"exposed time; words are the worker's own target words."
+        f"exposed time; the worker's own {record.unit}."
     )
     return Table("A step of each worker", heads, rows, note if rows else "")
 

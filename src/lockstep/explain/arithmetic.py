@@ -18,13 +18,14 @@ class Arithmetic:
     flops_per_second: float | None = None
     peak_flops: float | None = None
     mfu: float | None = None  # share of the peak
+    unit: str = "target words"  # what a "word" is
 
     def text(self) -> str:
-        """Rate, share of the peak, and what one target word takes."""
+        """Rate, share of the peak, and what one target word or image takes."""
         share = "the peak is not known"
         if self.mfu is not None and self.peak_flops is not None:
             share = f"{self.mfu:.0%} of the workers' measured peak, {metric(self.peak_flops)}FLOP/s"
-        per_word = f"{metric(self.flops_per_word or 0.0)}FLOP per target word"
+        per_word = f"{metric(self.flops_per_word or 0.0)}FLOP per {self.unit[:-1]}"
         return f"{metric(self.flops_per_second or 0.0)}FLOP/s ({share}); {per_word}"
 
 
@@ -36,7 +37,7 @@ def metric(value: float) -> str:
     return f"{value:.3g} {prefixes[0]}"
 
 
-def arithmetic(workers: Sequence[Worker], words_per_second: float | None) -> Arithmetic:
+def arithmetic(workers: Sequence[Worker], words_per_second: float | None, unit: str = "target words") -> Arithmetic:
     """From the journals of all workers, and what they did together. Each worker has its own words, seconds and peak, and
     launches may differ in them."""
     known = [(_models(worker), worker.steps.where(worker.steps.warmup == 0)) for worker in workers]
@@ -57,6 +58,7 @@ def arithmetic(workers: Sequence[Worker], words_per_second: float | None) -> Ari
         words_per_second * per_word if words_per_second and per_word else None,
         sum(peaks) if all(peaks) else None,
         share if share is not None and 0 < share <= 1 else None,
+        unit,
     )
 
 

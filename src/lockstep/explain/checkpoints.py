@@ -10,11 +10,12 @@ QUESTION_FILES = "Which files does a checkpoint consist of, and what is each for
 QUESTION_SIZE = "How big is a checkpoint?"
 PURPOSES = {
     "manifest.json": "step, place in the data, scores, settings; size and SHA-256 of every other file. Written last",
-    "model/model.safetensors": "the weights alone, to translate with or to carry elsewhere",
-    "model/config.json": "how to build the model and how to search",
+    "model/model.safetensors": "the weights alone, to use or to carry elsewhere",
+    "model/config.json": "how to build the model, and what using it needs",
     "model/vocabulary.model": "the SentencePiece vocabulary, from text to pieces and back",
 }
 COLOURS = {"state": "--blue", "model": "--green"}
+KEEPS = {"adamw": "Adam keeps two more values", "sgd": "momentum keeps one more value"}
 NONE = "No checkpoint with a readable manifest is in the run directory."
 
 
@@ -39,7 +40,7 @@ def answer_files(record: Record) -> Answer:
     figures = [told(name, size, megabytes, purpose(name)) for name, size in files.items()]
     text = (
         f"{plural(len(files), 'file')}: `state/` holds all that training needs to go on exactly where it stopped, `model/` "
-        f"what translating needs, and `manifest.json` proves by digests that every byte is there."
+        f"what using the model needs, and `manifest.json` proves by digests that every byte is there."
     )
     sizes = dict(sorted(_drawn(files).items(), key=lambda item: -item[1]))
     texts = [megabytes(size) for size in sizes.values()]
@@ -67,17 +68,17 @@ def answer_size(record: Record) -> Answer:
     figures = [
         told("a checkpoint", total, megabytes, f"{saved.path.name}: sizes in its manifest, and the manifest"),
         told("of it state/", state, megabytes, "to go on training"),
-        told("of it model/", model, megabytes, "to translate"),
+        told("of it model/", model, megabytes, "to use the model"),
         told("all that are kept", kept, megabytes, f"manifests of {plural(len(record.saved), 'checkpoint')}"),
     ]
     timed = [float(line["seconds"]) for line in written if isinstance(line.get("seconds"), int | float)]
     if timed:
         how = f"mean of {plural(len(timed), 'checkpoint')} in the journal"
         figures.append(told("time to write one", sum(timed) / len(timed), seconds, how))
-    text = f"{megabytes(total)}: {megabytes(state)} to go on training and {megabytes(model)} to translate."
-    parameters = record.model.get("parameters")
+    text = f"{megabytes(total)}: {megabytes(state)} to go on training and {megabytes(model)} to use the model."
+    parameters, rule = record.model.get("parameters"), str(record.setting("optimizer.name"))
     if isinstance(parameters, int):
-        text += f" The model has {count(parameters)} parameters of 4 bytes; Adam keeps two more values for each."
+        text += f" The model has {count(parameters)} parameters of 4 bytes; {KEEPS.get(rule, KEEPS['adamw'])} for each."
     many = plural(len(record.saved), "checkpoint")
     text += f" {many} of {count(len(written))} written are kept, {megabytes(kept)} together."
     parts = {part: ([_part(one, part) / 1e6 for one in record.saved], COLOURS[part]) for part in ("state", "model")}

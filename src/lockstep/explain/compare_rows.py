@@ -16,10 +16,11 @@ def differences(found: list[Difference]) -> list[Row]:
 
 def figures(found: Comparison) -> list[Row]:
     sides = [side.summary for side in found.sides]
+    unit = " or ".join(dict.fromkeys(one.unit for one in sides))
     rows: list[Row] = [
         ("state", *(f"{one.state} at step {one.step:,}" for one in sides)),
         ("wall time of training", *(_duration(side.seconds) for side in found.sides)),
-        ("target words learned from", *(f"{side.words:,.0f}" for side in found.sides)),
+        (f"{unit} learned from", *(f"{side.words:,.0f}" for side in found.sides)),
         ("time per step", *(_known(one.seconds_per_step, lambda s: f"{s * 1000:,.1f} ms") for one in sides)),
     ]
     for phase in dict.fromkeys(name for one in sides for name in one.phase_shares):
@@ -28,7 +29,7 @@ def figures(found: Comparison) -> list[Row]:
         texts = (f"{time * 1000:,.1f} ms {share:4.0%}" for time, share in zip(times, shares, strict=True))
         rows.append((f"  {phase}", *texts))
     rows += [
-        ("target words per second", *(_known(one.words_per_second, lambda n: f"{n:,.0f}") for one in sides)),
+        (f"{unit} per second", *(_known(one.words_per_second, lambda n: f"{n:,.0f}") for one in sides)),
         ("FLOP per second", *(_known(one.arithmetic.flops_per_second, metric) for one in sides)),
         ("share of the peak (MFU)", *(_known(one.arithmetic.mfu, lambda n: f"{n:.0%}") for one in sides)),
         ("memory of worker 0", *(_known(side.resident, lambda n: f"{n / 1e6:,.0f} MB") for side in found.sides)),
@@ -45,7 +46,7 @@ def _reached(found: Comparison) -> list[Row]:
     steps, words, seconds = zip(*(place or (None, None, None) for place in found.reached), strict=True)
     return [
         (f"{found.metric} {found.target:.2f} at step", *(_known(number, lambda n: f"{n:,.0f}") for number in steps)),
-        ("  after target words", *(_known(number, lambda n: f"{n:,.0f}") for number in words)),
+        (f"  after {found.sides[0].summary.unit}", *(_known(number, lambda n: f"{n:,.0f}") for number in words)),
         ("  after", *(_known(number, _duration) for number in seconds)),
     ]
 

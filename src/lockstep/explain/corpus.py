@@ -1,11 +1,11 @@
-"""Question 7: how much text there was."""
+"""Question 7: how much text, or how many images, there were."""
 
 from typing import Any
 
 from lockstep.explain import charts
 from lockstep.explain.answer import Answer, Figure, told
 from lockstep.explain.record import Record
-from lockstep.explain.units import count, megabytes, number, share
+from lockstep.explain.units import count, megabytes, number, plural, share
 
 QUESTION = "How big was the training set?"
 MOST_BARS, MOST_FILES = 30, 12
@@ -14,6 +14,8 @@ MOST_BARS, MOST_FILES = 30, 12
 def answer(record: Record) -> Answer:
     sets = record.data.get("sets")
     found = sets.get("train") if isinstance(sets, dict) else None
+    if isinstance(found, dict) and isinstance(found.get("images"), int):
+        return _images(record.data, found)
     if not isinstance(found, dict) or not isinstance(found.get("lines"), int):
         text = "data.json, which tells of the corpus, is missing or of another version."
         return Answer(7, QUESTION, "not known", text, "unknown")
@@ -31,6 +33,42 @@ def answer(record: Record) -> Answer:
     short = f"{count(found['lines'])} lines"
     short = f"{megabytes(size)}, {short}" if size is not None else short
     return Answer(7, QUESTION, short, text, "plain", _figures(found, languages, files), _charts(found, languages))
+
+
+def _images(data: dict[str, Any], found: dict[str, Any]) -> Answer:
+    classes, shape = data.get("classes") or [], data.get("shape") or []
+    size = found.get("bytes", 0)
+    points = " x ".join(str(length) for length in shape[1:])
+    text = (
+        f"{count(found['images'])} images of {points} points and {plural(shape[0] if shape else 0, 'channel')}, "
+        f"{count(len(classes))} classes, {megabytes(size)}."
+    )
+    others = {name: one for name, one in data["sets"].items() if name != "train" and isinstance(one, dict)}
+    held_out = ", ".join(f"{name} {count(one.get('images', 0))}" for name, one in others.items())
+    text += f" Held out: {held_out} images." if held_out else ""
+    if "validation" not in others:
+        text += " The scores during training are those of the test images: no choice may be made by them."
+    how = "data.json, counted when the images were read"
+    figures = [
+        told("images", found["images"], count, how),
+        told("size", size, megabytes, f"{how}: a byte for each point and channel"),
+        told("classes", len(classes), count, ", ".join(map(str, classes[:MOST_BARS]))),
+    ]
+    files = [file for file in data.get("files") or [] if isinstance(file, dict)]
+    short = f"{megabytes(size)}, {count(found['images'])} images"
+    return Answer(7, QUESTION, short, text, "plain", figures + _files(files))
+
+
+def _files(files: list[dict[str, Any]]) -> list[Figure]:
+    return [
+        told(
+            f"file {str(file.get('path', '')).rpartition('/')[2]}",
+            file.get("bytes", 0),
+            megabytes,
+            f"{file.get('set', '')}, SHA-256 {str(file.get('sha256', ''))[:16]}".removeprefix(", "),
+        )
+        for file in files[:MOST_FILES]
+    ]
 
 
 def _figures(found: dict[str, Any], languages: list[str], files: list[dict[str, Any]]) -> list[Figure]:
@@ -51,11 +89,7 @@ def _figures(found: dict[str, Any], languages: list[str], files: list[dict[str, 
         reasons = ", ".join(f"{reason} {count(n)}" for reason, n in removed.items()) or "nothing had to go"
         how = f"{how}: {reasons}; {share(gone / read)} of {count(read)} read"
         figures.append(told("pairs left out", gone, count, how))
-    for file in files[:MOST_FILES]:
-        name = str(file.get("path", "")).rpartition("/")[2]
-        how = f"{file.get('set', '')}, SHA-256 {str(file.get('sha256', ''))[:16]}"
-        figures.append(told(f"file {name}", file.get("bytes", 0), megabytes, how))
-    return figures
+    return figures + _files(files)
 
 
 def _charts(found: dict[str, Any], languages: list[str]) -> list[charts.Chart]:

@@ -45,7 +45,7 @@ def part_of_variation(part: Column, whole: Column) -> float:
 
 
 def answer(record: Record, seen: Machines) -> Answer:
-    measured = record.measured
+    measured, unit = record.measured, record.unit
     if measured.count < FEWEST_STEPS:
         text = f"Too few steps: {measured.count} were measured, and a correlation needs {FEWEST_STEPS}."
         return Answer(11, QUESTION, "not measured", text, "unknown")
@@ -54,7 +54,7 @@ def answer(record: Record, seen: Machines) -> Answer:
     words = np.nan_to_num(steps.global_words if measured.lockstep else steps.target_words)
     by_words = correlate(words, took)
     if len(measured.workers) == 1:
-        return _alone(measured, words, took, by_words)
+        return _alone(measured, words, took, by_words, unit)
     way = travel(measured) * 1e3
     by_way, by_bytes = correlate(way, took), correlate(np.nan_to_num(steps.bytes_sent), took)
     how = measured.how("correlation", "seconds of worker 0")
@@ -64,7 +64,7 @@ def answer(record: Record, seen: Machines) -> Answer:
     else:
         waited = measured.stack("merge").min(0) if measured.lockstep else steps.merge
         part = part_of_variation(waited * 1e3, took)
-        text, short = _meaning(by_way, by_words, part), _r(by_way.pearson)
+        text, short = _meaning(by_way, by_words, part, unit), _r(by_way.pearson)
         covariance = "covariance of exposed exchange and step time over the variance of the step time"
         figures = [
             told("with the time gradients travel", by_way.pearson, _r, f"Pearson's {how}, for who waited least"),
@@ -78,7 +78,7 @@ def answer(record: Record, seen: Machines) -> Answer:
         figures.append(missing("with the bytes sent", f"every step sends the same {size}"))
     else:
         figures.append(told("with the bytes sent", by_bytes.pearson, _r, f"Pearson's {how}"))
-    figures += [*_words(by_words, how), *_interface(measured, seen)]
+    figures += [*_words(by_words, how, unit), *_interface(measured, seen)]
     straight, note = ((by_way.start, by_way.slope), short) if by_way else (None, "")
     says = f"Each dot is a step: the time its gradients travelled against its duration. {text}"
     title, x_title = "Step time against network use", "time gradients travel, ms"
@@ -95,7 +95,7 @@ def _strength(r: float) -> str:
     return "hardly" if size < 0.2 else "weakly" if size < 0.5 else "clearly" if size < 0.8 else "strongly"
 
 
-def _meaning(way: Correlation, words: Correlation | None, part: float) -> str:
+def _meaning(way: Correlation, words: Correlation | None, part: float, unit: str) -> str:
     r = way.pearson
     text = (
         f"The step time goes {_strength(r)} with the time gradients travel (r = {r:.2f}); the exchange makes up "
@@ -104,30 +104,30 @@ def _meaning(way: Correlation, words: Correlation | None, part: float) -> str:
     if part >= DECIDES:
         return text + "Steps are long when the exchange is long: a faster network, or less to send, makes them shorter."
     if words is not None and abs(words.pearson) > max(0.5, abs(r)):
-        return text + f"Steps differ by their work: the words in a step explain more (r = {words.pearson:.2f})."
+        return text + f"Steps differ by their work: the {unit} in a step explain more (r = {words.pearson:.2f})."
     if r >= 0.5:
         return text + "Computing slows down in the same steps: something else slows both, such as another program."
     return text + "Slow steps have another reason than the network."
 
 
-def _alone(measured: Measured, words: Column, took: Column, by_words: Correlation | None) -> Answer:
+def _alone(measured: Measured, words: Column, took: Column, by_words: Correlation | None, unit: str) -> Answer:
     text = "Not at all: one worker trained alone, and nothing crossed a network."
     how = measured.how("correlation", "seconds of worker 0")
     straight, note = None, ""
     if by_words is not None:
         text += (
-            f" The step time goes {_strength(by_words.pearson)} with the words in a step (r = {by_words.pearson:.2f})."
+            f" The step time goes {_strength(by_words.pearson)} with the {unit} in a step (r = {by_words.pearson:.2f})."
         )
         straight, note = (by_words.start, by_words.slope), f"r = {by_words.pearson:.2f}"
-    figures = [missing("with the time gradients travel", "one worker: nothing travels"), *_words(by_words, how)]
-    says = f"Each dot is a step: its target words against its duration. {text}"
+    figures = [missing("with the time gradients travel", "one worker: nothing travels"), *_words(by_words, how, unit)]
+    says = f"Each dot is a step: its {unit} against its duration. {text}"
     chart = charts.dots(
         "correlation",
-        "Step time against words",
+        f"Step time against {unit}",
         says,
         words,
         took,
-        "target words in the step",
+        f"{unit} in the step",
         "step time, ms",
         straight,
         note,
@@ -135,14 +135,10 @@ def _alone(measured: Measured, words: Column, took: Column, by_words: Correlatio
     return Answer(11, QUESTION, "no network used", text, "plain", figures, [chart])
 
 
-def _words(found: Correlation | None, how: str) -> list[Figure]:
+def _words(found: Correlation | None, how: str, unit: str) -> list[Figure]:
     if found is None:
-        return [missing("with the words of the step", "they do not vary")]
-    return [
-        Figure(
-            "with the words of the step", f"r = {found.pearson:.2f}", f"Pearson's {how}; target words", found.pearson
-        )
-    ]
+        return [missing(f"with the {unit} of the step", "they do not vary")]
+    return [Figure(f"with the {unit} of the step", f"r = {found.pearson:.2f}", f"Pearson's {how}", found.pearson)]
 
 
 def _interface(measured: Measured, seen: Machines) -> list[Figure]:

@@ -30,7 +30,8 @@ class Overfitting:
     training: Column  # mean training loss before each evaluation
     best: int | None  # place of the lowest validation loss
     rise: float  # of the validation loss since then, as a share of it
-    passes: float | None  # times through the training text
+    passes: float | None  # times through the training text or images
+    unit: str = "target words"
 
     @property
     def gap(self) -> Column:
@@ -58,13 +59,14 @@ def judge(record: Record) -> Overfitting:
         near = (numbers > max(before, step - max(20.0, (step - before) / 2))) & (numbers <= step) & np.isfinite(losses)
         if near.any():
             training[place] = losses[near].mean()
-    words = (((record.data.get("sets") or {}).get("train")) or {}).get("target_words")
+    train = ((record.data.get("sets") or {}).get("train")) or {}
+    words = train.get("target_words", train.get("images"))
     seen = float(np.nansum(record.primary.steps.global_words))
     passes = seen / words if isinstance(words, int | float) and words and seen else None
     best = int(validation.argmin()) if len(validation) else None
     rise = _rise(validation, best)
     verdict, reason = _decide(steps, validation, training, best, rise, passes)
-    return Overfitting(verdict, reason, steps, validation, training, best, rise, passes)
+    return Overfitting(verdict, reason, steps, validation, training, best, rise, passes, record.unit)
 
 
 def _rise(validation: Column, best: int | None) -> float:
@@ -95,7 +97,8 @@ def _decide(
     if growth and trend and growth.low > 0 and growth.value > WIDER * scale and trend.value > -WORTH_LOSS * scale:
         return WIDENING, "the training loss falls and the validation loss does not follow any more"
     if passes is not None and passes < 1:
-        return NOT_OVERFITTING, f"only {share(passes)} of the text has been seen, so nothing could be learned by heart"
+        seen = f"only {share(passes)} of the training set was seen"
+        return NOT_OVERFITTING, f"{seen}, so nothing could be learned by heart"
     return NOT_OVERFITTING, "the validation loss has not turned upwards"
 
 
@@ -130,8 +133,9 @@ def _figures(found: Overfitting) -> list[Figure]:
     else:
         figures.append(missing("gap", "no evaluation in the journal"))
     if found.passes is not None:
-        how = "target words of all steps, divided by those of the training set"
-        figures.append(told("passes through the text", found.passes, number, how))
+        how = f"{found.unit} of all steps, divided by those of the training set"
+        of = "text" if found.unit == "target words" else found.unit
+        figures.append(told(f"passes through the {of}", found.passes, number, how))
     return figures
 
 
@@ -146,4 +150,4 @@ def _charts(record: Record, found: Overfitting) -> list[charts.Chart]:
         lines.append(charts.Line("validation", found.steps, found.validation, "--blue", markers=True))
         says += f" The validation loss was {number(float(found.validation[-1]))} at the end."
     title = "Training and validation loss"
-    return [charts.lines("loss-gap", title, says, lines, "step", "loss, nats per target word")]
+    return [charts.lines("loss-gap", title, says, lines, "step", f"loss, nats per {found.unit[:-1]}")]

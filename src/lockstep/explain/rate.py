@@ -31,6 +31,8 @@ class Schedule:
     floor: float
     steps: int
     width: int
+    drops: tuple[int, ...] = ()
+    drop: float = 1.0
 
     @classmethod
     def of(cls, settings: dict[str, Any]) -> "Schedule | None":
@@ -39,7 +41,9 @@ class Schedule:
             name, peak, factor = (settings[f"schedule.{key}"] for key in ("name", "peak", "factor"))
             warmup, floor = int(settings["schedule.warmup"]), float(settings["schedule.floor"])
             steps, width = int(settings["train.steps"]), int(settings.get("model.width") or 1)
-            return cls(str(name), float(peak), float(factor), warmup, floor, steps, width)
+            drops = tuple(int(step) for step in settings.get("schedule.drops") or ())
+            drop = float(settings.get("schedule.drop") or 1.0)
+            return cls(str(name), float(peak), float(factor), warmup, floor, steps, width, drops, drop)
         except (KeyError, TypeError, ValueError):
             return None
 
@@ -51,6 +55,10 @@ class Schedule:
         after: Column
         if self.name == "constant":
             after = np.full(len(step), self.peak)
+        elif self.name == "stairs":
+            after = np.full(len(step), self.peak)
+            for drop in self.drops:
+                after[step > drop] *= self.drop
         elif self.name == "inverse_sqrt":
             after = self.peak * np.sqrt(warmup / step)
         else:
@@ -64,6 +72,10 @@ class Schedule:
         return float(self.at(np.array([float(max(self.warmup, 1))]))[0])
 
     @property
+    def _drops(self) -> str:
+        return ", ".join(count(step) for step in self.drops) or "none"
+
+    @property
     def formula(self) -> str:
         rise, peak = f"step / {self.warmup}", plain(self.peak)
         if self.name == "noam":
@@ -71,6 +83,7 @@ class Schedule:
         falls = {
             "inverse_sqrt": f"sqrt({self.warmup} / step)",
             "constant": "1",
+            "stairs": f"{plain(self.drop)} to the number of drops ({self._drops}) before the step",
             "linear": f"line from 1 to {plain(self.floor)} at {self.steps}",
             "cosine": f"half a cosine from 1 to {plain(self.floor)} at {self.steps}",
         }
@@ -88,6 +101,7 @@ class Schedule:
             "noam": "and then falls with the square root of the step: four times the steps, half the rate",
             "inverse_sqrt": "and then falls with the square root of the step: four times the steps, half the rate",
             "constant": "and stays there",
+            "stairs": f"and is multiplied by {plain(self.drop)} after each of these steps: {self._drops}",
             "linear": f"and then falls in a straight line to {end} at step {count(self.steps)}",
             "cosine": f"and then falls along half a cosine to {end} at step {count(self.steps)}",
         }.get(self.name, "")
@@ -158,7 +172,7 @@ def answer(record: Record) -> Answer:
         text += f" The journal departs from the formula by up to {share(away)} of the peak."
     if record.reached < schedule.warmup:
         text += f" The run has not left the warm-up, which takes {count(schedule.warmup)} steps."
-    if len({(one.steps, one.peak, one.factor, one.warmup, one.floor, one.name) for one in known.values()}) > 1:
+    if len(set(known.values())) > 1:
         text += " The schedule was changed between launches; every step is held against the one of its own launch."
     tone: Tone = "plain" if follows else "mind"
     return Answer(6, QUESTION, short, text, tone, figures, [_chart(record, schedule, wanted)])

@@ -274,6 +274,12 @@ class Record:
         return str(self.launch.get("metric", "loss"))
 
     @property
+    def unit(self) -> str:
+        """What loss and speed are counted in; journals from before there were images do not tell."""
+        unit = str(self.launch.get("unit", "words"))
+        return "target words" if unit == "words" else unit
+
+    @property
     def higher_is_better(self) -> bool:
         return bool(self.launch.get("higher_is_better", False))
 

@@ -138,7 +138,7 @@ def _what_happened(summary: Summary, wall: duration.Duration) -> str:
     state = {"running": "is running and has taken", "finished": "finished", "stopped": "was stopped after"}.get(
         summary.state, "was cut off after"
     )
-    speed = f", {count(summary.words_per_second)} target words a second" if summary.words_per_second else ""
+    speed = f", {count(summary.words_per_second)} {summary.unit} a second" if summary.words_per_second else ""
     return f"The run {state} {plural(summary.step, 'step')} in {seconds(wall.wall)}{with_whom}{speed}."
 
 

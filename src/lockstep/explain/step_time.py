@@ -59,10 +59,10 @@ def _figures(record: Record, found: StepTime) -> list[Figure]:
         for name, value in (("mean", found.mean), ("median", found.median), ("95th percentile", found.p95))
     ]
     how = measured.how("sum", "all workers")
-    figures.append(told("target words per second", found.words_per_second, count, how))
+    figures.append(told(f"{record.unit} per second", found.words_per_second, count, how))
     words = measured.primary.global_words[np.isfinite(measured.primary.global_words)]
     if len(words):
-        figures.append(told("target words per step", float(words.mean()), count, measured.how("mean")))
+        figures.append(told(f"{record.unit} per step", float(words.mean()), count, measured.how("mean")))
     watching = float(np.nansum(measured.primary.watching) / measured.primary.seconds.sum())
     how = "clock, journal, TensorBoard and progress over the step time, worker 0"
     return [*figures, told("watching", watching, share, how)]

@@ -29,7 +29,8 @@ class Summary:
     measured_steps: int
     warmup_steps: int
     seconds_per_step: float | None
-    words_per_second: float | None  # target words, all workers
+    unit: str  # what is counted: target words, images
+    words_per_second: float | None  # or images per second, as `unit` says; all workers
     phase_shares: dict[str, float]
     watching_share: float | None  # time for clock, journal, TensorBoard, progress and sampler, as a share of the steps
     arithmetic: Arithmetic
@@ -79,10 +80,11 @@ def summary_of(record: Record) -> Summary:
         measured_steps=measured.count,
         warmup_steps=measured.warmup,
         seconds_per_step=seconds / measured.count if measured.count else None,
+        unit=record.unit,
         words_per_second=speed,
         phase_shares={name: float(getattr(timed, name).sum()) / seconds for name in PHASES} if seconds else {},
         watching_share=_watching(timed, primary) if seconds else None,
-        arithmetic=arithmetic(list(record.workers.values()), speed),
+        arithmetic=arithmetic(list(record.workers.values()), speed, record.unit),
         training_seconds=float(steps.seconds.sum()),
         evaluation_seconds=_seconds(primary, "evaluation"),
         checkpoint_seconds=_seconds(primary, "checkpoint"),

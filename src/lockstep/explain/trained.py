@@ -17,9 +17,10 @@ TRAINED, LEARNING = "trained", "still learning"
 WORTH_LOSS = 0.01
 """A gain is worth having from this share of the loss on, for twice the steps."""
 WORTH_SCORE = 0.005
-"""The same as a share of the score's scale: half a BLEU point."""
+"""The same as a share of the score's scale: half a BLEU point, half a percent of accuracy."""
 UNTAUGHT = 0.9
-"""A model that guesses all pieces alike has a loss of ln(vocabulary); above this share of it nothing is learned yet."""
+"""A model that guesses all pieces or classes alike has a loss of ln(their number); above this share of it nothing is
+learned yet."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def judge(record: Record) -> Trained:
 def _decide(record: Record, loss: Series, score: Series | None) -> tuple[str, str]:
     evaluations = len(record.evaluations)
     warmup = record.setting("schedule.warmup", 0)
-    pieces = (record.data.get("vocabulary") or {}).get("size")
+    pieces = (record.data.get("vocabulary") or {}).get("size") or len(record.data.get("classes") or []) or None
     if loss.curve is None or loss.lately is None:
         return TOO_EARLY, f"there are {plural(evaluations, 'evaluation')}, and a curve needs at least four"
     if isinstance(warmup, int) and record.reached <= warmup:

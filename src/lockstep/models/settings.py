@@ -65,11 +65,40 @@ class LstmSettings(Settings):
         return 8 * (2 * self.encoder_layers + self.decoder_layers) * self.width
 
 
+class ResNetSettings(Settings):
+    """A residual network for small images: the one of He et al. (2015) for CIFAR-10, or a short one for speed."""
+
+    name: Annotated[Literal["resnet"], FIXED] = "resnet"
+    """Which model."""
+    depth: Annotated[int, Field(ge=8), FIXED] = 20
+    """Layers with weights: 6n + 2 as in the paper (20, 32, 44, 56, 110), or 9 for the short and wide one."""
+    channels: Annotated[int | None, Field(ge=1), FIXED] = None
+    """Channels of the first layer; when not given, 16 as in the paper, and 64 for depth 9."""
+
+    @property
+    def first_channels(self) -> int:
+        return self.channels or (64 if self.depth == 9 else 16)
+
+    @model_validator(mode="after")
+    def _depth_is_known(self) -> Self:
+        if self.depth != 9 and self.depth % 6 != 2:
+            raise ValueError(f"model.depth {self.depth} is neither 9 nor 6n + 2 (20, 32, 44, 56, 110)")
+        return self
+
+    @property
+    def kept_per_word(self) -> int:
+        """Nothing that is worth preparing memory for."""
+        return 0
+
+
 def _named(value: Any) -> Any:
     """Settings that do not name their model are a Transformer's."""
     return {"name": "transformer"} | value if isinstance(value, dict) else value
 
 
 TranslationSettings = TransformerSettings | LstmSettings
-ModelSettings = Annotated[TranslationSettings, Field(discriminator="name"), BeforeValidator(_named)]
+_BY_NAME = Field(discriminator="name")
+NamedTranslation = Annotated[TranslationSettings, _BY_NAME, BeforeValidator(_named)]
+"""The settings of a model that translates, told apart by their name."""
+ModelSettings = Annotated[TranslationSettings | ResNetSettings, _BY_NAME, BeforeValidator(_named)]
 """The settings of any model, told apart by their name."""

@@ -36,6 +36,7 @@ from lockstep.parallel.strategy import (
     Outcome,
     State,
 )
+from lockstep.parallel.sums import Sums, among, connect
 from lockstep.parallel.update import Updater
 
 ONE_BUCKET_MB = 2.0**20
@@ -80,6 +81,9 @@ class AllReduce:
     ) -> None:
         self.clock, self.context, self.raw = clock, context, module
         self.updater = Updater(module, make_optimizer, context.clip, context.loss_scale)
+        self.sums = Sums(clock, among(context.team))
+        if not self.silent:
+            connect(module, self.sums)
         self.compression = make_compression(self.settings, context.rank, context.size, context.device)
         with _compiler_left_out():
             self._ddp = DistributedDataParallel(
@@ -95,6 +99,7 @@ class AllReduce:
         # first step of every launch makes a resumed run add in the same order as an uninterrupted one.
         self._ddp(example).mul(0.0).backward()
         self.updater.optimizer.forget_gradients()
+        self.sums.forget()
         self._forget()
 
     def _forget(self) -> None:
@@ -136,6 +141,7 @@ class AllReduce:
         return nullcontext() if last else self._ddp.no_sync()
 
     def backward(self, loss_sum: Tensor, target_words: int) -> None:
+        self.sums.phase = "backward"
         self.updater.backward(loss_sum / target_words)
 
     def commit(self, learning_rate: float) -> Outcome:
@@ -143,7 +149,7 @@ class AllReduce:
         applied, norm = self.updater.apply(learning_rate)  # waits for the device, so that all stamps can be read
         exposed = self.clock.between(self._spans[-1][0], returned)
         self.clock.move("backward", "merge", exposed)
-        sent = ring_bytes(self._bytes, self.context.size)
+        sent = ring_bytes(self._bytes, self.context.size) + self.sums.settle(self.context.size)
         if not applied:
             self.compression.forget()
         outcome = Outcome(applied, norm, sent, max(0.0, busy(self.clock, self._spans) - exposed))

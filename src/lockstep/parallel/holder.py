@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from lockstep import faults
-from lockstep.parallel.adamw import MOMENTS
 from lockstep.parallel.channel import Channel
 from lockstep.parallel.part import Part
 
@@ -202,13 +201,13 @@ class Holder:
                     channel.send(values, values_tag(packet))
             elif what == READ:
                 channel.send(answer(self.part.updates), ANSWER)
-                for values in (self.part.values, *(self.part.moment(name) for name in MOMENTS)):
+                for values in (self.part.values, *(self.part.moment(name) for name in self.part.moments)):
                     channel.send(values.cpu(), VALUES)
             elif what == WRITE:
-                received = [torch.empty(sum(sizes)) for _ in range(1 + len(MOMENTS))]
+                received = [torch.empty(sum(sizes)) for _ in range(1 + len(self.part.moments))]
                 for values in received:
                     channel.expect(values, VALUES)()
-                self.part.fill(received[0], dict(zip(MOMENTS, received[1:], strict=True)), int(numbers[0]))
+                self.part.fill(received[0], dict(zip(self.part.moments, received[1:], strict=True)), int(numbers[0]))
                 channel.send(answer(), ANSWER)
             else:
                 self.rule.leave(worker, died=False)

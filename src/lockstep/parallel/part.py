@@ -1,36 +1,23 @@
 """A part of the parameters with its optimizer state, held by one process for all workers."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
-from lockstep.parallel.adamw import MOMENTS, AdamW
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What a holder must know of the optimizer."""
-
-    betas: tuple[float, float]
-    epsilon: float
-    weight_decay: float
+from lockstep.parallel.strategy import MakeOptimizer
 
 
 class Part:
     """Values lie on one device and are updated on one, the same or another; the optimizer's averages lie where the update
     happens. `sizes` are the lengths of the packets in which gradients come and parameters go."""
 
-    def __init__(self, sizes: list[int], recipe: Recipe, place: torch.device, update: torch.device) -> None:
+    def __init__(self, sizes: list[int], make: MakeOptimizer, place: torch.device, update: torch.device) -> None:
         self.values = torch.zeros(sum(sizes), device=place)
         self.packets = list(self.values.split(sizes))
         self.update_place = update
         self.updates = 0
         self._moves = place != update
-        self._optimizers = [
-            AdamW({"": nn.Parameter(packet.to(update))}, recipe.betas, recipe.epsilon, recipe.weight_decay)
-            for packet in self.packets
-        ]
+        self._optimizers = [make({"": nn.Parameter(packet.to(update))}) for packet in self.packets]
+        self.moments = self._optimizers[0].MOMENTS
 
     @torch.no_grad()
     def update(self, packet: int, gradient: Tensor, rate: float) -> None:
@@ -50,7 +37,7 @@ class Part:
         for packet, optimizer in zip(self.packets, self._optimizers, strict=True):
             end = begin + packet.numel()
             optimizer.parameters[""].copy_(packet)
-            for name in MOMENTS:
+            for name in self.moments:
                 optimizer.moments[name][""].copy_(moments[name][begin:end])
             optimizer.steps[0].fill_(float(updates))
             begin = end

@@ -37,6 +37,7 @@ from lockstep.parallel.strategy import (
     Outcome,
     State,
 )
+from lockstep.parallel.sums import Sums, connect
 from lockstep.parallel.update import Updater
 from lockstep.saved import Progress
 
@@ -79,6 +80,9 @@ class Resilient:
         self.peers = Peers(context, self.settings.merge_seconds, self._give, self._take)
         parameters = list(self.updater.optimizer.parameters.values())
         self.buckets = Buckets(parameters, self.settings.bucket_mb, self._send_gradient)
+        self.sums = Sums(clock, self._sum)
+        if not self.silent:
+            connect(module, self.sums)
         self._met: int | None = None  # the step after which we met and that has not been taken yet
         self._taken: tuple[Progress, str | None] | None = None  # from a peer: where it stands, and why it is ending
         self._wish = False
@@ -135,6 +139,7 @@ class Resilient:
         self._spans: list[torch.futures.Future[Span]] = []  # of every packet
         self._rounded: list[tuple[Tensor, Tensor]] = []  # packets, and what travels in their place
         self._bytes = 0
+        self.sums.forget()
 
     def claims(
         self, order: Order[B], batches: Iterator[B], first: int, due: Callable[[int], bool]
@@ -149,6 +154,7 @@ class Resilient:
         if claim.place != place:
             claim = replace(claim, share=order.share(claim.batch, *place), part=place[0], place=place)
         self._share, self._whole = len(claim.share), len(claim.batch.indices)
+        self._before = [buffer.clone() for buffer in self._module.buffers()]
         return claim
 
     def begin(self, claim: Claim[B]) -> None:
@@ -162,7 +168,13 @@ class Resilient:
 
     def backward(self, loss_sum: Tensor, target_words: int) -> None:
         self._loss += loss_sum.detach()
+        self.sums.phase = "backward"
         self.updater.backward(loss_sum / target_words)
+
+    def _sum(self, tensor: Tensor) -> None:
+        """For a layer. When it fails the step will not count."""
+        if self.peers.send(tensor) is not None:
+            self.peers.wait()
 
     def _send_gradient(self, packet: Tensor) -> None:
         faults.at("merge")
@@ -190,6 +202,8 @@ class Resilient:
         lost = self.peers.commit()
         self._met = None
         if lost is not None:
+            for buffer, before in zip(self._module.buffers(), self._before, strict=True):
+                buffer.copy_(before)
             return Outcome(applied=False, grad_norm=0.0, retry=lost)
         for packet, sent in self._rounded:
             packet.copy_(sent)
@@ -199,7 +213,7 @@ class Resilient:
         applied, norm = self.updater.apply(learning_rate)  # waits for the device, so that all stamps can be read
         exposed = self.clock.between(waiting, merged)
         self.clock.move("update", "merge", exposed)
-        size = ring_bytes(self._bytes, self.peers.size)
+        size = ring_bytes(self._bytes, self.peers.size) + self.sums.settle(self.peers.size)
         under_way = busy(self.clock, [span.wait() for span in self._spans])
         return Outcome(applied, norm, size, max(0.0, under_way - exposed))
 

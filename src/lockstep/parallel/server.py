@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from lockstep import faults
 from lockstep.counterfactual import left_out
 from lockstep.errors import LockstepError
-from lockstep.parallel.adamw import MOMENTS, AdamW
 from lockstep.parallel.agreement import agree_now
 from lockstep.parallel.channel import Channel, Desk, Wire
 from lockstep.parallel.claims import shares_of_all
@@ -30,7 +29,7 @@ from lockstep.parallel.flat import Flat
 from lockstep.parallel.holder import Apart, Holder, Together
 from lockstep.parallel.ledger import Ledger
 from lockstep.parallel.link import Link
-from lockstep.parallel.part import Part, Recipe
+from lockstep.parallel.part import Part
 from lockstep.parallel.settings import StrategySettings
 from lockstep.parallel.strategy import (
     Agreed,
@@ -46,6 +45,7 @@ from lockstep.parallel.strategy import (
     Rest,
     State,
 )
+from lockstep.parallel.sums import Sums, among, connect
 from lockstep.parallel.update import Guard
 from lockstep.team import Team
 
@@ -58,7 +58,7 @@ class Layout:
     """What all processes must know alike."""
 
     packets: list[list[int]]  # of each part, the lengths of its packets
-    recipe: Recipe
+    optimizer: MakeOptimizer
     bound: int | None
     together: bool
 
@@ -95,7 +95,7 @@ def serve(team: Team) -> None:
     torch.set_num_threads(1)
     group, layout = meet(None)
     cpu = torch.device("cpu")
-    part = Part(layout.packets[team.rank - team.size], layout.recipe, cpu, cpu)
+    part = Part(layout.packets[team.rank - team.size], layout.optimizer, cpu, cpu)
     lost: dict[int, BaseException] = {}
     ledger = Ledger(team)
 
@@ -132,13 +132,16 @@ class Server:
         self._check()
         self.guard = Guard(context.clip, context.loss_scale)
         self.flat = Flat(module, gradients=True)
-        self.moments = {name: torch.zeros(0) for name in MOMENTS}
+        self.moments = {name: torch.zeros(0) for name in make_optimizer({}).MOMENTS}
         self.updates = 0
         self.ledger = Ledger(self.team)
-        self.links = self._connect(make_optimizer({}))
+        self.links = self._connect(make_optimizer)
         for name, parameter in self.flat.parameters.items():
             parameter.register_post_accumulate_grad_hook(lambda _, name=name: self._ready(name))
         self._sending = self._calm = False
+        self.sums = Sums(clock, among(self.team))
+        if self.together and not self.silent and self.team.size > 1:
+            connect(module, self.sums)
         if self.team.primary:
             self._write()
         self.team.gather(None)  # nobody pulls before the parameters are there
@@ -154,12 +157,11 @@ class Server:
                 code=2,
             )
 
-    def _connect(self, optimizer: AdamW) -> list[Link]:
+    def _connect(self, make_optimizer: MakeOptimizer) -> list[Link]:
         """Lines to all holders; this worker may be one itself."""
         size, parts = self.flat.values.numel(), self.team.servers or self.team.size
         packet = max(1, int(self.settings.bucket_mb * 2**20) // self.flat.values.element_size())
-        recipe = Recipe(optimizer.betas, optimizer.epsilon, optimizer.weight_decay)
-        mine = Layout(cut(size, parts, packet), recipe, self.settings.staleness, self.together)
+        mine = Layout(cut(size, parts, packet), make_optimizer, self.settings.staleness, self.together)
         group, layout = meet(mine)
         patience = timedelta(seconds=self.team.timeout_seconds)
         nearest = self.team.size if self.team.servers else 0
@@ -179,7 +181,7 @@ class Server:
         """This worker's own part, served to all of them."""
         packets = layout.packets[self.team.rank]
         places = {"cpu": torch.device("cpu"), "device": self.team.device}
-        part = Part(packets, layout.recipe, places[self.settings.parameters], places[self.settings.update])
+        part = Part(packets, layout.optimizer, places[self.settings.parameters], places[self.settings.update])
         channels: dict[int, Channel] = {worker: Wire(worker, group) for worker in range(self.team.size)}
         channels[self.team.rank] = desk.holder
 
@@ -218,6 +220,7 @@ class Server:
                 link.ready(name, self.clock.stamp)
 
     def backward(self, loss_sum: Tensor, target_words: int) -> None:
+        self.sums.phase = "backward"
         self.guard.scaled(loss_sum / target_words).backward()
 
     def commit(self, learning_rate: float) -> Outcome:
@@ -232,7 +235,8 @@ class Server:
         for link in self.links:
             link.begin()
         self.clock.move("update", "merge", self.clock.since(returned))
-        return replace(outcome, bytes_sent=self._bytes(), merge_overlapped=_busy(spans, computed))
+        sent = self._bytes() + self.sums.settle(self.team.size)
+        return replace(outcome, bytes_sent=sent, merge_overlapped=_busy(spans, computed))
 
     def _commit_together(self, learning_rate: float) -> tuple[Outcome, list[tuple[float, float]]]:
         """The holders tell the norm of the summed gradient, all workers judge it alike, and the holders update."""
@@ -307,8 +311,8 @@ class Server:
         return self.guard.load(scalars)
 
     def _vectors(self) -> list[Tensor]:
-        if not len(self.moments[MOMENTS[0]]):
-            self.moments = {name: torch.zeros(len(self.flat.values)) for name in MOMENTS}
+        size = len(self.flat.values)
+        self.moments = {name: one if len(one) else torch.zeros(size) for name, one in self.moments.items()}
         return [self.flat.values, *self.moments.values()]
 
     def _read(self) -> None:

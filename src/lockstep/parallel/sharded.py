@@ -19,7 +19,7 @@ from torch.nn.utils import get_total_norm
 
 from lockstep.counterfactual import left_out
 from lockstep.parallel.agreement import agree_now
-from lockstep.parallel.compress import FORMATS
+from lockstep.parallel.compress import FORMATS, ring_bytes
 from lockstep.parallel.hollow import Hollow
 from lockstep.parallel.settings import StrategySettings
 from lockstep.parallel.strategy import (
@@ -35,6 +35,7 @@ from lockstep.parallel.strategy import (
     Outcome,
     State,
 )
+from lockstep.parallel.sums import connect
 from lockstep.parallel.traffic import Gather, Reduce, Traffic
 from lockstep.parallel.uncompiled import compiler_left_out
 from lockstep.parallel.units import Unit, units
@@ -67,6 +68,8 @@ class Sharded:
         self.reduce = Reduce(self.traffic, self.gradients)
         self.hollow = Hollow(module)
         layers = units(module, example)
+        if not self.silent:
+            connect(module, self._sum)
         with compiler_left_out():
             self._root = self._shard(module, layers)
             self._parts = dict(module.named_parameters())
@@ -133,6 +136,11 @@ class Sharded:
         self.traffic.phase = "update"
         applied, norm = self.updater.apply(learning_rate)  # waits for the device, so that all stamps can be read
         return Outcome(applied, norm, *self.traffic.settle())
+
+    def _sum(self, tensor: Tensor) -> None:
+        with self.traffic.waiting():
+            dist.all_reduce(tensor)
+        self.traffic.sent += ring_bytes(tensor.nbytes, self.context.size)
 
     def _norm(self, gradients: list[Tensor]) -> Tensor:
         """Of the whole gradient, from the parts, added in the order of ranks: every worker gets the same bits."""

@@ -9,11 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lockstep.parallel.adamw import AdamW
+from lockstep.parallel.optimizer import Optimizer
 from lockstep.saved import Progress
 from lockstep.team import Team
 
-MakeOptimizer = Callable[[dict[str, nn.Parameter]], AdamW]
+MakeOptimizer = Callable[[dict[str, nn.Parameter]], Optimizer]
+"""Can be pickled: parameter servers are told it."""
 FindTensor = Callable[[str], Tensor | None]
 """A private tensor of a checkpoint by its name, if it has one."""
 

@@ -32,13 +32,13 @@ class Traffic:
         self._forget()
 
     def _forget(self) -> None:
-        self._sent = 0
+        self.sent = 0
         self._spans: list[list[Any]] = []  # [departed, arrived] stamps
         self._waits: list[tuple[str, Any, Any]] = []  # phase, begin, end
 
     def depart(self, work: dist.Work | None, sent: int) -> "Travel":
         assert work is not None
-        self._sent += sent
+        self.sent += sent
         span = [self.clock.stamp()]
         self._spans.append(span)
         arrival = work.get_future().then(lambda _: span.append(self.clock.stamp()))
@@ -61,7 +61,7 @@ class Traffic:
             seconds = self.clock.between(begin, end)
             self.clock.move(phase, "merge", seconds)
             exposed += seconds
-        sent, overlapped = self._sent, max(0.0, busy(self.clock, self._spans) - exposed)
+        sent, overlapped = self.sent, max(0.0, busy(self.clock, self._spans) - exposed)
         self._forget()
         return sent, overlapped
 

@@ -14,10 +14,12 @@ from lockstep.team import Team
 
 
 class MicroBatch(Protocol):
-    """Tensors that the module takes in one forward."""
+    """Tensors that the module takes in one forward. "Words" are whatever the task counts in."""
 
-    source_words: int
-    target_words: int
+    @property
+    def source_words(self) -> int: ...
+    @property
+    def target_words(self) -> int: ...
 
     def pin(self) -> "MicroBatch":
         """In memory that a GPU can fetch from while it computes."""
@@ -41,6 +43,7 @@ class Task(Protocol):
     order: Order  # how a global batch is cut for the workers
     metric: str  # the name in Scores.values that decides what is best
     higher_is_better: bool
+    unit: str  # what the loss is a mean over and speed is counted in: "words", "images"
     width: int  # model width, for the noam schedule
     data_folder: Path  # where the prepared data lies
     data_facts: dict[str, Any]  # becomes data.json in the run; its `digest` names the data
@@ -53,11 +56,14 @@ class Task(Protocol):
         """The sequence of global batches from a place in it on."""
         ...
 
-    def micro_batches(self, share: np.ndarray) -> Sequence[MicroBatch]:
-        """The tensors of a worker's share; called in the background."""
+    def micro_batches(self, share: np.ndarray, step: int) -> Sequence[MicroBatch]:
+        """The tensors of a worker's share of a step; called in the background. What is random in them may depend on the
+        step and on the example, never on the worker. An empty share makes one micro-batch that counts for nothing."""
         ...
 
-    def example(self) -> MicroBatch: ...
+    def example(self) -> MicroBatch:
+        """A micro-batch to try the model with. Nothing is learned from it."""
+        ...
 
     def evaluate(self, module: nn.Module, team: Team, autocast: Callable[[], Any]) -> Scores: ...
 

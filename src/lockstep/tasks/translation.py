@@ -97,6 +97,7 @@ class TranslationLoss(nn.Module):
 class Translation:
     metric = "sacrebleu"
     higher_is_better = True
+    unit = "words"
 
     def __init__(
         self,
@@ -120,7 +121,7 @@ class Translation:
     def batches(self, epoch: int, cursor: int) -> Iterator[GlobalBatch]:
         return self.order.batches(Position(epoch, cursor))
 
-    def micro_batches(self, share: np.ndarray) -> list[PairBatch]:
+    def micro_batches(self, share: np.ndarray, step: int) -> list[PairBatch]:
         bos = self.corpus.vocabulary.bos
         return [pair_batch(self.pairs, piece, bos) for piece in self.order.micro_batches(share)]
 

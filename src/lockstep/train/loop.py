@@ -8,19 +8,21 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lockstep import faults
 from lockstep.config import RunConfig
 from lockstep.counterfactual import left_out
 from lockstep.errors import LockstepError
 from lockstep.parallel.adamw import AdamW
-from lockstep.parallel.strategy import Calm, Claim, Context, Meeting, Members, Rest, Strategy
+from lockstep.parallel.sgd import Sgd
+from lockstep.parallel.strategy import Calm, Claim, Context, MakeOptimizer, Meeting, Members, Rest, Strategy
 from lockstep.remote.mirror import Mirror
 from lockstep.rundir import RunDirectory
 from lockstep.saved import Progress, Saved, newest_whole, read_saved
@@ -30,6 +32,7 @@ from lockstep.train import checkpoint, precision
 from lockstep.train.ahead import Ahead
 from lockstep.train.probes import Probes
 from lockstep.train.schedule import learning_rate
+from lockstep.train.settings import OptimizerSettings
 from lockstep.watch.board import Board
 from lockstep.watch.clock import PhaseClock
 from lockstep.watch.console import Show
@@ -97,7 +100,7 @@ class Loop:
         self._resume()
         if self.team.primary:
             self.board = Board(self.run.tensorboard, self.progress.step)
-            self.show = Show(self.run.console, settings.steps, self.progress.step)
+            self.show = Show(self.run.console, settings.steps, self.progress.step, self.task.unit)
             self._say_start()
         members = self.strategy.members
         ahead = self._ahead()
@@ -293,9 +296,9 @@ class Loop:
         if "input" in left_out() and len(self.made) == READY_MADE:
             return self.made[claim.step % READY_MADE]
         begin = time.perf_counter()
-        micro_batches = list(self.task.micro_batches(claim.share))
+        micro_batches = list(self.task.micro_batches(claim.share, claim.step))
         for _ in range(claim.idle):
-            micro_batches += self.task.micro_batches(claim.share[:0])
+            micro_batches += self.task.micro_batches(claim.share[:0], claim.step)
         faults.slow("input", time.perf_counter() - begin)
         if self.team.device.type == "cuda":
             micro_batches = [micro.pin() for micro in micro_batches]
@@ -307,15 +310,10 @@ class Loop:
         device = self.team.device
         torch.manual_seed(self.config.train.seed)
         module = self.task.module().to(device)
-        self.parameters = sum(tensor.numel() for tensor in module.state_dict().values())
-        settings = self.config.optimizer
-
-        def make_optimizer(parameters: dict[str, nn.Parameter]) -> AdamW:
-            return AdamW(parameters, settings.betas, settings.epsilon, settings.weight_decay)
-
+        self.parameters = sum(parameter.numel() for parameter in module.parameters())
         scale = precision.FIRST_LOSS_SCALE if self.precision == "fp16" else None
         context = Context(self.team, self.config.train.clip, scale, precision.DTYPES[self.precision])
-        self.strategy.setup(module, make_optimizer, clock, context, self.task.example().to(device))
+        self.strategy.setup(module, _optimizer(self.config.optimizer), clock, context, self.task.example().to(device))
 
     def _meet(self, members: Members, ending: str | None = None) -> Meeting:
         """Finds out who takes part, and takes over the progress of a peer that this worker has just healed from."""
@@ -473,14 +471,14 @@ class Loop:
         self.journal.write("checkpoint", step=self.progress.step, bytes=size, seconds=seconds)
 
     def _watch(self, line: dict[str, Any]) -> None:
-        """Shows a step on TensorBoard and terminal. Words per second are all workers'; one that goes its own way takes
-        the others to be as fast as itself."""
+        """Shows a step on TensorBoard and terminal. Words or images per second are all workers'; one that goes its own way
+        takes the others to be as fast as itself."""
         if self.board is None or self.show is None:
             return
         own = line["scope"] == "worker"
         rate = (line["words"]["target"] * self.team.size if own else line["global_target_words"]) / line["seconds"]
         loss = line["loss"]
-        values = {"learning_rate": line["lr"], "words_per_second": rate, "grad_norm": line["grad_norm"]}
+        values = {"learning_rate": line["lr"], f"{self.task.unit}_per_second": rate, "grad_norm": line["grad_norm"]}
         values |= {f"phase/{name}": seconds / line["seconds"] for name, seconds in line["phases"].items()}
         self.board.scalars(line["step"], {"train_loss": loss} | values)
         self.show.step(line["step"], loss if loss == loss else None, rate, line["seconds"])
@@ -507,6 +505,13 @@ class Loop:
             f"{start}: {self.parameters:,} parameters, {workers} worker{'s' * (workers > 1)} ({self.strategy.name}), "
             f"{threads} thread{'s' * (threads > 1)} each, {products}, {self.team.device.type}"
         )
+
+
+def _optimizer(settings: OptimizerSettings) -> MakeOptimizer:
+    if settings.name == "sgd":
+        decay, momentum = settings.weight_decay, settings.momentum
+        return partial(Sgd, momentum=momentum, nesterov=settings.nesterov, weight_decay=decay)
+    return partial(AdamW, betas=settings.betas, epsilon=settings.epsilon, weight_decay=settings.weight_decay)
 
 
 def _seed(seed: int, step: int, part: int) -> int:

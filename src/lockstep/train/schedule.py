@@ -15,6 +15,8 @@ def learning_rate(settings: ScheduleSettings, step: int, steps: int, width: int)
         return peak * step / warmup
     if settings.name == "constant":
         return peak
+    if settings.name == "stairs":
+        return peak * settings.drop ** sum(step > drop for drop in settings.drops)
     if settings.name == "inverse_sqrt":
         return peak * math.sqrt(max(warmup, 1) / step)
     done = min(1.0, (step - warmup) / max(1, steps - warmup))

@@ -46,26 +46,37 @@ Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
 class OptimizerSettings(Settings):
-    """AdamW; with weight_decay 0 it is Adam."""
+    """AdamW (with weight_decay 0 it is Adam), or gradient descent with momentum."""
 
+    name: Annotated[Literal["adamw", "sgd"], FIXED] = "adamw"
+    """`adamw` suits transformers, `sgd` convolutional networks."""
+    momentum: Share = 0.9
+    """sgd: how much of the movement before is kept."""
+    nesterov: bool = False
+    """sgd: look ahead along the movement before (Nesterov)."""
     betas: tuple[Share, Share] = (0.9, 0.98)
-    """How slowly the averages of gradient and squared gradient forget."""
+    """adamw: how slowly the averages of gradient and squared gradient forget."""
     epsilon: float = Field(1e-9, gt=0)
-    """Keeps the division by the root of the squared gradient finite."""
+    """adamw: keeps the division by the root of the squared gradient finite."""
     weight_decay: float = Field(0.0, ge=0.0)
-    """Share of each weight taken away per unit of learning rate."""
+    """Share of each weight taken away per unit of learning rate; sgd adds it to the gradient."""
 
 
 class ScheduleSettings(Settings):
     """The learning rate as a function of the step. Every schedule first rises in a straight line for `warmup` steps."""
 
-    name: Literal["noam", "inverse_sqrt", "cosine", "linear", "constant"] = "inverse_sqrt"
-    """noam: factor * width^-0.5 * min(step^-0.5, step * warmup^-1.5); the others rise to `peak` and then fall."""
+    name: Literal["noam", "inverse_sqrt", "cosine", "linear", "stairs", "constant"] = "inverse_sqrt"
+    """noam: factor * width^-0.5 * min(step^-0.5, step * warmup^-1.5); the others rise to `peak` and then fall:
+    `linear` after a long rise is the one-cycle schedule, `stairs` falls at the steps named in `drops`."""
     peak: float = Field(1e-3, gt=0)
     """Highest learning rate (not used by noam)."""
     factor: float = Field(2.0, gt=0)
     """noam's factor."""
     warmup: int = Field(4000, ge=0)
     """Steps of the rise."""
+    drops: list[Annotated[int, Field(ge=1)]] = []
+    """stairs: after each of these steps the rate is multiplied by `drop`."""
+    drop: float = Field(0.1, gt=0, le=1)
+    """stairs: the factor."""
     floor: float = Field(0.0, ge=0.0, le=1.0)
     """cosine and linear end at this share of the peak, at train.steps."""

@@ -227,6 +227,7 @@ def _train(
         precision=choices["precision"],
         emulated=emulated(choices["precision"], team.device),
         threads=threads,
+        unit=task.unit,
         metric=task.metric,
         higher_is_better=task.higher_is_better,
         without=left_out(),
@@ -327,7 +328,7 @@ def _choose(run: RunDirectory, config: RunConfig, team: "Team") -> dict[str, Any
         choices["every"] = config.strategy.every
     choices.setdefault("every", max(1, min(500, config.train.steps // 20)))
     factor = team.size if config.batch.per == "worker" else 1
-    budgets = {"words": config.batch.words, "sentences": config.batch.sentences}
+    budgets = {"words": config.batch.words, "sentences": config.batch.sentences, "images": config.batch.images}
     choices.setdefault("batch", {name: n and n * factor for name, n in budgets.items()} | {"per": "global"})
     return choices
 
@@ -355,6 +356,8 @@ def _record(
             ("corpus", config.data.corpus, task.data_folder),
         )
     }
+    if config.data.images is not None:
+        places["images"] = config.data.images.absolute()
     config = config.model_copy(update={"data": config.data.model_copy(update=places)})
     changed = differences(_config_of(run), config)[1] if run.config.exists() else {}
     write_json(run.choices, choices)

@@ -15,7 +15,7 @@ from lockstep.data.vocabulary import Vocabulary
 from lockstep.errors import LockstepError
 from lockstep.models.packed import Layout
 from lockstep.models.registry import TranslationModel, make_model
-from lockstep.models.settings import ModelSettings
+from lockstep.models.settings import NamedTranslation, TranslationSettings
 from lockstep.saved import chosen, listed
 from lockstep.translate.decode import translate_packed
 from lockstep.translate.settings import SearchSettings
@@ -53,7 +53,10 @@ class Translator:
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
             weights = load_file(folder / "model.safetensors", device=device)
             vocabulary = Vocabulary.load(folder / "vocabulary.model")
-            model = make_model(TypeAdapter(ModelSettings).validate_python(config["model"]), config["vocabulary_size"])
+            model = make_model(
+                TypeAdapter[TranslationSettings](NamedTranslation).validate_python(config["model"]),
+                config["vocabulary_size"],
+            )
             model.load_state_dict(weights)
             settings = SearchSettings.model_validate(config["search"] | (search or {}))
         except (OSError, SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:

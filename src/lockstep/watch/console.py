@@ -21,10 +21,10 @@ def clock_text(seconds: float) -> str:
 class Show:
     """Progress of a run on the terminal and in `console.log`."""
 
-    def __init__(self, log: Path, steps: int, start: int) -> None:
+    def __init__(self, log: Path, steps: int, start: int, unit: str = "words") -> None:
         self._log: TextIO = log.open("a", encoding="utf-8")
         self._console = Console(stderr=True)  # stdout is for results
-        self._steps, self._start = steps, start
+        self._steps, self._start, self._unit = steps, start, unit
         self._pace: float | None = None  # seconds per step, smoothed
         self._rate = 0.0
         self._last_line = time.monotonic()
@@ -41,16 +41,16 @@ class Show:
             self._task = self._bar.add_task("starting", total=steps, completed=start)
             self._bar.start()
 
-    def step(self, step: int, loss: float | None, words_per_second: float, seconds: float) -> None:
+    def step(self, step: int, loss: float | None, units_per_second: float, seconds: float) -> None:
         """Called after every step: cheap, the terminal is redrawn by its own thread."""
         self._pace = seconds if self._pace is None else 0.95 * self._pace + 0.05 * seconds
-        self._rate = words_per_second if not self._rate else 0.95 * self._rate + 0.05 * words_per_second
+        self._rate = units_per_second if not self._rate else 0.95 * self._rate + 0.05 * units_per_second
         now = time.monotonic()
         due = now - self._last_line > LINE_EVERY_SECONDS
         if self._bar is None and not due:
             return
         shown = "loss   -  " if loss is None else f"loss {loss:.3f}"
-        text = f"{shown}  {self._rate:,.0f} words/s  ETA {clock_text(self._pace * (self._steps - step))}"
+        text = f"{shown}  {self._rate:,.0f} {self._unit}/s  ETA {clock_text(self._pace * (self._steps - step))}"
         if self._bar is not None:
             self._bar.update(self._task, completed=step, description=text)
         if due:

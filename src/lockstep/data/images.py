@@ -1,0 +1,112 @@
+"""Images with labels, in the files that `lockstep data get` makes. They are kept as bytes.
+
+It knows two layouts: CIFAR's records (a byte of label, then the colour planes) and the idx files of the MNIST family.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from lockstep.errors import LockstepError
+from lockstep.files import read_json
+
+Bytes = npt.NDArray[np.uint8]
+SOURCE, CLASSES = "source.json", "classes.txt"
+RECORD_SHAPE = (3, 32, 32)
+IDX_HEAD, IDX_LABELS_HEAD = 16, 8
+"""Bytes before the first image and the first label."""
+SAMPLE = 5000
+"""So many training images, evenly spread, tell the usual colour."""
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Images and their classes."""
+
+    images: Bytes  # [images, channels, height, width]
+    labels: Bytes  # [images]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def part(self, begin: int, end: int) -> "ImageSet":
+        return ImageSet(self.images[begin:end], self.labels[begin:end])
+
+
+class ImageCorpus:
+    """The sets of a folder. `validation` is what was held out of the training images, or else the test images."""
+
+    def __init__(self, folder: Path, sets: dict[str, ImageSet], classes: list[str], facts: dict[str, Any]) -> None:
+        self.folder, self.sets, self.classes, self.facts = folder, sets, classes, facts
+
+    @classmethod
+    def open(cls, folder: Path, hold_out: int = 0) -> Self:
+        folder = folder.expanduser()
+        source = read_json(folder / SOURCE)
+        if source is None or "files" not in source:
+            raise LockstepError(
+                f"There are no images in {folder}.",
+                f"Get them: `lockstep data get cifar10 --to {folder}`, or set data.images.",
+                code=2,
+            )
+        for name, known in source["files"].items():
+            size = (folder / name).stat().st_size if (folder / name).exists() else 0
+            if size != known["bytes"]:
+                raise LockstepError(
+                    f"{folder / name} is damaged: it has {size} bytes instead of {known['bytes']}.", "Get it again."
+                )
+        read = _records if (folder / "test_batch.bin").exists() else _idx
+        train, test = read(folder, "train"), read(folder, "test")
+        if hold_out >= len(train):
+            raise LockstepError(f"data.hold_out={hold_out} leaves none of {len(train)} images to train on.", code=2)
+        kept = len(train) - hold_out
+        validation = train.part(kept, len(train)) if hold_out else test
+        sets = {"train": train.part(0, kept), "validation": validation, "test": test}
+        classes = (folder / CLASSES).read_text(encoding="utf-8").split("\n")[:-1]
+        return cls(folder, sets, classes, _facts(source, sets, classes, hold_out))
+
+    @cached_property
+    def usual(self) -> tuple[list[float], list[float]]:
+        """Mean and standard deviation of every channel of the training images, from 0 to 255."""
+        images = self.sets["train"].images
+        sample = images[:: max(1, len(images) // SAMPLE)].astype(np.float32)
+        mean, spread = sample.mean((0, 2, 3), np.float64), sample.std((0, 2, 3), dtype=np.float64)
+        return mean.tolist(), np.maximum(spread, 1.0).tolist()
+
+
+def _facts(source: dict[str, Any], sets: dict[str, ImageSet], classes: list[str], hold_out: int) -> dict[str, Any]:
+    """What becomes data.json. The digest names the content of all files and what is held out."""
+    content = {"files": source["files"], "hold_out": hold_out}
+    own = sets if hold_out else {name: one for name, one in sets.items() if name != "validation"}
+    return {
+        "digest": hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest(),
+        "name": source.get("name", ""),
+        "classes": classes,
+        "shape": list(sets["train"].images.shape[1:]),
+        "sets": {name: {"images": len(one), "bytes": one.images.nbytes} for name, one in own.items()},
+        "files": [
+            {"path": name, "bytes": known["bytes"], "sha256": known["digest"].removeprefix("sha256:")}
+            for name, known in source["files"].items()
+        ],
+    }
+
+
+def _records(folder: Path, name: str) -> ImageSet:
+    paths = sorted(folder.glob("test_batch.bin" if name == "test" else "data_batch_*.bin"))
+    size = 1 + int(np.prod(RECORD_SHAPE))
+    records = np.concatenate([np.fromfile(path, np.uint8).reshape(-1, size) for path in paths])
+    return ImageSet(records[:, 1:].reshape(-1, *RECORD_SHAPE), records[:, 0].copy())
+
+
+def _idx(folder: Path, name: str) -> ImageSet:
+    kind = "t10k" if name == "test" else "train"
+    path = folder / f"{kind}-images-idx3-ubyte"
+    height, width = np.fromfile(path, ">i4", 2, offset=8).tolist()
+    images = np.fromfile(path, np.uint8, offset=IDX_HEAD).reshape(-1, 1, height, width)
+    return ImageSet(images, np.fromfile(folder / f"{kind}-labels-idx1-ubyte", np.uint8, offset=IDX_LABELS_HEAD))

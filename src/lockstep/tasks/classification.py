@@ -1,0 +1,171 @@
+"""Image classification: images with labels, a residual network, cross-entropy, accuracy."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lockstep import faults
+from lockstep.data.augment import Draws, augment
+from lockstep.data.batches import GlobalBatch, Order, Position
+from lockstep.data.images import ImageCorpus, ImageSet
+from lockstep.data.settings import AugmentSettings, BatchSettings
+from lockstep.errors import LockstepError
+from lockstep.models.resnet import ResNet
+from lockstep.models.settings import ResNetSettings
+from lockstep.tasks.task import Scores, total
+from lockstep.team import Team
+
+EVALUATED_AT_ONCE = 500
+"""Images."""
+
+
+@dataclass
+class ImageBatch:
+    """Images as bytes; their colours lie together in memory, as convolutions on CPUs like them."""
+
+    images: Tensor  # [images, channels, height, width]
+    labels: Tensor  # [images]
+
+    @property
+    def target_words(self) -> int:
+        return len(self.labels)
+
+    @property
+    def source_words(self) -> int:
+        return len(self.labels)
+
+    def pin(self) -> "ImageBatch":
+        return ImageBatch(self.images.pin_memory(), self.labels.pin_memory())
+
+    def to(self, device: torch.device) -> "ImageBatch":
+        return ImageBatch(self.images.to(device, non_blocking=True), self.labels.to(device, non_blocking=True))
+
+
+def image_batch(images: np.ndarray, labels: np.ndarray) -> ImageBatch:
+    together = torch.from_numpy(np.ascontiguousarray(images)).to(memory_format=torch.channels_last)
+    return ImageBatch(together, torch.from_numpy(labels.astype(np.int64)))
+
+
+class ClassificationLoss(nn.Module):
+    """A network whose forward is its training loss: a sum over images, not a mean."""
+
+    def __init__(self, model: ResNet, usual: tuple[list[float], list[float]], label_smoothing: float) -> None:
+        super().__init__()
+        self.model = model
+        self.label_smoothing = label_smoothing
+        for name, values in zip(("mean", "spread"), usual, strict=True):
+            self.register_buffer(name, torch.tensor(values).view(1, -1, 1, 1))
+        self.mean: Tensor
+        self.spread: Tensor
+
+    def scores(self, images: Tensor) -> Tensor:
+        """`[images, classes]`"""
+        scores: Tensor = self.model((images.to(self.mean.dtype) - self.mean) / self.spread)
+        return scores
+
+    def forward(self, batch: ImageBatch) -> Tensor:
+        scores = self.scores(batch.images).float()
+        return F.cross_entropy(scores, batch.labels, reduction="sum", label_smoothing=self.label_smoothing)
+
+
+class Classification:
+    metric = "accuracy"
+    higher_is_better = True
+    unit = "images"
+
+    def __init__(
+        self,
+        corpus: ImageCorpus,
+        batch: BatchSettings,
+        model: ResNetSettings,
+        augmentation: AugmentSettings,
+        label_smoothing: float,
+        seed: int,
+    ) -> None:
+        if batch.images is None:
+            raise LockstepError("Images are not counted in words or sentences.", "Set batch.images.", code=2)
+        if batch.micro_words is not None:
+            raise LockstepError(
+                "batch.micro_words cannot be used with batch norm: it looks at all images of a step at once, and a "
+                "micro-batch is only some of them.",
+                "Leave it out; when memory is short use more workers or a smaller batch.images.",
+                code=2,
+            )
+        self.corpus, self.model_settings, self.augmentation, self.seed = corpus, model, augmentation, seed
+        self.label_smoothing = label_smoothing
+        self.width = model.first_channels
+        self.data_folder, self.data_facts = corpus.folder, corpus.facts
+        self.train = corpus.sets["train"]
+        self.fill = np.array(corpus.usual[0]).round().astype(np.uint8)
+        ones = np.ones(len(self.train), np.int32)
+        self.order = Order(ones, ones, BatchSettings(sentences=batch.images, bucket=False, balance=False), seed)
+
+    def module(self) -> ClassificationLoss:
+        model = ResNet(self.model_settings, self.train.images.shape[1], len(self.corpus.classes))
+        return ClassificationLoss(model, self.corpus.usual, self.label_smoothing)
+
+    def batches(self, epoch: int, cursor: int) -> Iterator[GlobalBatch]:
+        return self.order.batches(Position(epoch, cursor))
+
+    def micro_batches(self, share: np.ndarray, step: int) -> list[ImageBatch]:
+        images = augment(self.train.images[share], Draws(share, self.seed, step), self.augmentation, self.fill)
+        return [image_batch(images, self.train.labels[share])]
+
+    def example(self) -> ImageBatch:
+        """No image at all: even the running averages of batch norm must not learn from it."""
+        return image_batch(self.train.images[:0], self.train.labels[:0])
+
+    def evaluate(self, module: nn.Module, team: Team, autocast: Callable[[], Any]) -> Scores:
+        return evaluate(module, self.corpus.sets["validation"], team, autocast)
+
+    def export(self, module: nn.Module, folder: Path) -> None:
+        from safetensors.torch import save
+
+        folder.mkdir(parents=True, exist_ok=True)
+        weights = {name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()}
+        (folder / "model.safetensors").write_bytes(save(weights, metadata={"format": "pt"}))
+        config = {"model": self.model_settings.model_dump(mode="json"), "shape": list(self.train.images.shape[1:])}
+        config |= {"classes": self.corpus.classes}
+        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+@torch.no_grad()
+def evaluate(module: nn.Module, images: ImageSet, team: Team, autocast: Callable[[], Any]) -> Scores:
+    """Loss (without label smoothing) and accuracy in percent, the images split over the workers."""
+    assert isinstance(module, ClassificationLoss)
+    training = module.training
+    module.eval()
+    sums = torch.zeros(3, dtype=torch.float64)  # loss, right, images
+    mine = np.arange(team.rank, len(images), team.size)
+    try:
+        with autocast():
+            for part in np.array_split(mine, max(1, len(mine) // EVALUATED_AT_ONCE)):
+                batch = image_batch(images.images[part], images.labels[part]).to(team.device)
+                scores = module.scores(batch.images).float()
+                faults.at("evaluate")
+                sums[0] += F.cross_entropy(scores, batch.labels, reduction="sum").double().cpu()
+                sums[1] += (scores.argmax(-1) == batch.labels).sum().cpu()
+                sums[2] += len(part)
+    finally:
+        module.train(training)
+    loss, right, count = total(team, sums)
+    return Scores({"loss": loss / count, "accuracy": 100.0 * right / count})
+
+
+def load(folder: Path, device: torch.device) -> ClassificationLoss:
+    """An exported model, ready to score images."""
+    from safetensors.torch import load as read
+
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    weights = read((folder / "model.safetensors").read_bytes())
+    model = ResNet(ResNetSettings.model_validate(config["model"]), config["shape"][0], len(config["classes"]))
+    module = ClassificationLoss(model, ([0.0] * config["shape"][0], [1.0] * config["shape"][0]), label_smoothing=0.0)
+    module.load_state_dict(weights)
+    return module.to(device)

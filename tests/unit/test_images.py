@@ -1,0 +1,169 @@
+"""Images from files to batches: read whole, changed alike for every number of workers, each once per epoch."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import write_images
+from lockstep.data.augment import Draws, augment
+from lockstep.data.batches import Position
+from lockstep.data.images import ImageCorpus
+from lockstep.data.settings import AugmentSettings, BatchSettings
+from lockstep.errors import LockstepError
+from lockstep.models.settings import ResNetSettings
+from lockstep.tasks.classification import Classification
+
+FILL = np.array([7, 8, 9], np.uint8)
+OFF = AugmentSettings(pad=0, flip=False, cutout=0)
+MODEL = ResNetSettings(name="resnet", depth=8, channels=2)
+
+
+def picture(count: int) -> np.ndarray:
+    return np.random.default_rng(1).integers(0, 256, (count, 3, 6, 6), np.uint8)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_images(tmp_path, train=50, test=20)
+    return tmp_path
+
+
+def task(folder: Path, batch: BatchSettings | None = None, hold_out: int = 0) -> Classification:
+    corpus = ImageCorpus.open(folder, hold_out)
+    return Classification(corpus, batch or BatchSettings(images=8), MODEL, AugmentSettings(), 0.0, seed=1)
+
+
+def test_records_become_labels_and_colour_planes(folder: Path) -> None:
+    corpus = ImageCorpus.open(folder)
+    raw = (folder / "data_batch_1.bin").read_bytes()
+    first = corpus.sets["train"]
+    assert len(first) == 50
+    assert first.labels[0] == raw[0]
+    assert first.images[0].tobytes() == raw[1 : 1 + 3072]
+    assert len(corpus.sets["test"]) == len(corpus.sets["validation"]) == 20
+    assert corpus.facts["sets"] == {
+        "train": {"images": 50, "bytes": 50 * 3072},
+        "test": {"images": 20, "bytes": 20 * 3072},
+    }
+
+
+def test_idx_files_have_one_channel(tmp_path: Path) -> None:
+    write_images(tmp_path, train=12, test=4, idx=True)
+    corpus = ImageCorpus.open(tmp_path)
+    assert corpus.sets["train"].images.shape == (12, 1, 28, 28)
+    assert corpus.sets["test"].labels.shape == (4,)
+
+
+def test_held_out_images_are_not_trained_on_and_change_the_digest(folder: Path) -> None:
+    whole, held = ImageCorpus.open(folder), ImageCorpus.open(folder, 10)
+    assert np.array_equal(held.sets["validation"].images, whole.sets["train"].images[40:])
+    assert len(held.sets["train"]) == 40
+    assert held.facts["digest"] != whole.facts["digest"]
+    with pytest.raises(LockstepError, match="leaves none"):
+        ImageCorpus.open(folder, 50)
+
+
+def test_missing_and_damaged_images_end_in_a_sentence(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(LockstepError, match="There are no images in"):
+        ImageCorpus.open(tmp_path / "nowhere")
+    with (folder / "test_batch.bin").open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(LockstepError, match=r"test_batch\.bin is damaged"):
+        ImageCorpus.open(folder)
+
+
+def test_without_augmentation_images_stay_as_they_are() -> None:
+    images = picture(4)
+    assert np.array_equal(augment(images, Draws(np.arange(4), 1, 1), OFF, FILL), images)
+
+
+def test_a_shift_is_a_window_on_the_framed_image() -> None:
+    images = picture(200)
+    framed = np.pad(images, ((0, 0), (0, 0), (2, 2), (2, 2)))
+    for channel in range(3):
+        framed[:, channel, :2] = framed[:, channel, -2:] = FILL[channel]
+        framed[:, channel, :, :2] = framed[:, channel, :, -2:] = FILL[channel]
+    shifted = augment(images, Draws(np.arange(200), 1, 1), replace_settings(pad=2), FILL)
+    found = set()
+    for image, frame in zip(shifted, framed, strict=True):
+        places = [(y, x) for y in range(5) for x in range(5) if np.array_equal(frame[:, y : y + 6, x : x + 6], image)]
+        assert places
+        found.add(places[0])
+    assert len(found) == 25, "every shift occurs"
+
+
+def replace_settings(**on: int | bool) -> AugmentSettings:
+    return OFF.model_copy(update=on)
+
+
+def test_about_half_of_the_images_are_mirrored() -> None:
+    images = picture(400)
+    changed = augment(images, Draws(np.arange(400), 1, 1), replace_settings(flip=True), FILL)
+    mirrored = [np.array_equal(new, old[..., ::-1]) for new, old in zip(changed, images, strict=True)]
+    kept = [np.array_equal(new, old) for new, old in zip(changed, images, strict=True)]
+    assert all(one or other for one, other in zip(mirrored, kept, strict=True))
+    assert 150 < sum(mirrored) < 250
+
+
+def test_a_hole_has_the_usual_colour_and_at_most_its_size() -> None:
+    images = np.zeros((100, 3, 6, 6), np.uint8)
+    changed = augment(images, Draws(np.arange(100), 1, 1), replace_settings(cutout=4), FILL)
+    covered = (changed == FILL[:, None, None]).all(1).sum((1, 2))
+    assert ((changed == 0) | (changed == FILL[:, None, None])).all()
+    assert covered.max() == 16
+    assert covered.min() >= 4, "a quarter of it is left at a corner"
+
+
+def test_what_happens_to_an_image_depends_on_seed_step_and_image_only(folder: Path) -> None:
+    made = task(folder)
+    (whole,) = made.micro_batches(np.array([5, 3, 40, 8]), 7)
+    (part,) = made.micro_batches(np.array([8, 3]), 7)
+    assert torch.equal(whole.images[[3, 1]], part.images)
+    assert torch.equal(whole.labels[[3, 1]], part.labels)
+    (later,) = made.micro_batches(np.array([5, 3, 40, 8]), 8)
+    assert not torch.equal(whole.images, later.images)
+    made.seed = 2
+    (other,) = made.micro_batches(np.array([5, 3, 40, 8]), 7)
+    assert not torch.equal(whole.images, other.images)
+
+
+def test_draws_are_spread_evenly() -> None:
+    draws = Draws(np.arange(9000), seed=3, step=5)
+    counts = np.bincount(draws.below(9), minlength=9)
+    assert counts.min() > 850
+    assert counts.max() < 1150
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_every_image_comes_once_per_epoch_in_a_new_order(folder: Path, workers: int) -> None:
+    order = task(folder).order
+    epochs: list[np.ndarray] = []
+    for epoch in range(2):
+        seen = []
+        for batch in order.batches(Position(epoch)):
+            seen += [order.share(batch, worker, workers) for worker in range(workers)]
+            if batch.after.epoch > epoch:
+                break
+        epochs.append(np.concatenate(seen))
+        assert sorted(epochs[-1]) == list(range(50))
+    assert not np.array_equal(epochs[0], epochs[1])
+
+
+def test_an_empty_share_is_an_empty_batch(folder: Path) -> None:
+    made = task(folder)
+    (batch,) = made.micro_batches(np.array([], np.int64), 1)
+    assert batch.target_words == 0
+    module = made.module()
+    loss = module(batch)
+    assert loss.item() == 0.0
+    loss.backward()
+    assert all(p.grad is not None and not p.grad.any() for p in module.parameters())
+
+
+def test_micro_batches_are_refused(folder: Path) -> None:
+    with pytest.raises(LockstepError, match="batch norm"):
+        task(folder, BatchSettings(images=8, micro_words=4))
+    with pytest.raises(LockstepError, match="not counted in words"):
+        task(folder, BatchSettings(words=8))
