@@ -80,6 +80,8 @@ class Resilient:
         self.peers = Peers(context, self.settings.merge_seconds, self._give, self._take)
         parameters = list(self.updater.optimizer.parameters.values())
         self.buckets = Buckets(parameters, self.settings.bucket_mb, self._send_gradient)
+        saved = module.state_dict().keys()
+        self._buffers = [buffer for name, buffer in module.named_buffers() if name in saved]  # running averages
         self.sums = Sums(clock, self._sum)
         if not self.silent:
             connect(module, self.sums)
@@ -154,7 +156,7 @@ class Resilient:
         if claim.place != place:
             claim = replace(claim, share=order.share(claim.batch, *place), part=place[0], place=place)
         self._share, self._whole = len(claim.share), len(claim.batch.indices)
-        self._before = [buffer.clone() for buffer in self._module.buffers()]
+        self._before = [buffer.clone() for buffer in self._buffers]
         return claim
 
     def begin(self, claim: Claim[B]) -> None:
@@ -202,7 +204,7 @@ class Resilient:
         lost = self.peers.commit()
         self._met = None
         if lost is not None:
-            for buffer, before in zip(self._module.buffers(), self._before, strict=True):
+            for buffer, before in zip(self._buffers, self._before, strict=True):
                 buffer.copy_(before)
             return Outcome(applied=False, grad_norm=0.0, retry=lost)
         for packet, sent in self._rounded:

@@ -221,9 +221,7 @@ class Loop:
                     loss_sum = loss_sum * float("nan")
                 clock.mark("forward")
                 faults.at("backward")
-                faults.slow(
-                    "backward", 3 * (time.perf_counter() - begin)
-                )  # before gradients leave; it takes twice forward
+                faults.slow("backward", 3 * (time.perf_counter() - begin))  # before gradients leave
                 self.strategy.backward(loss_sum, claim.target_words)
                 clock.mark("backward")
                 loss_sums.append(loss_sum.detach())
