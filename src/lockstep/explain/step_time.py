@@ -32,7 +32,7 @@ def measure(record: Record) -> StepTime | None:
         if measured.lockstep
         else np.concatenate([s.seconds for s in measured.workers.values()])
     )
-    rate = words_per_second(record, measured)
+    rate = words_per_second(record) or 0.0
     return StepTime(float(taken.mean()), float(np.median(taken)), float(np.quantile(taken, 0.95)), rate)
 
 

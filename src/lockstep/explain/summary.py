@@ -9,7 +9,6 @@ import numpy as np
 
 from lockstep.explain.arithmetic import Arithmetic, arithmetic
 from lockstep.explain.journal_file import took
-from lockstep.explain.measured import Measured
 from lockstep.explain.record import Record, Worker
 from lockstep.explain.steps import PHASES, Steps
 
@@ -67,7 +66,7 @@ def summary_of(record: Record) -> Summary:
     seconds = float(timed.seconds.sum())
     last_loss = float(steps.loss[-1]) if len(steps) else math.nan
     last = record.evaluations[-1] if record.evaluations else {}
-    speed = words_per_second(record, measured) if measured.count else None
+    speed = words_per_second(record)
     return Summary(
         run=str(record.path),
         state=record.state,
@@ -100,12 +99,15 @@ def summary_of(record: Record) -> Summary:
     )
 
 
-def words_per_second(record: Record, measured: Measured) -> float:
-    """Target words of all workers. Where workers do not step together, each has its own speed and they add up."""
-    if measured.lockstep:
-        return float(np.nansum(measured.primary.global_words) / measured.primary.seconds.sum())
-    everybody = record.measured.workers.values()
-    return float(sum(np.nansum(steps.target_words) / steps.seconds.sum() for steps in everybody if len(steps)))
+def words_per_second(record: Record) -> float | None:
+    """Target words of all workers. Where they do not step together, each has its own speed and they add up; some may have
+    had no turn after their warm-up."""
+    everybody = [steps for steps in record.measured.workers.values() if len(steps)]
+    if not everybody:
+        return None
+    if all((steps.common == 1).all() for steps in everybody):
+        return float(np.nansum(everybody[0].global_words) / everybody[0].seconds.sum())
+    return float(sum(np.nansum(steps.target_words) / steps.seconds.sum() for steps in everybody))
 
 
 def _seconds(worker: Worker, kind: str) -> float:
