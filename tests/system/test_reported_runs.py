@@ -228,21 +228,28 @@ def test_a_slow_worker_of_a_real_run_is_named(tiny: Tiny, tmp_path: Path) -> Non
     assert facts["bottleneck"]["cause"] == "imbalance: worker 1"
 
 
+def reported(folder: Path, steps: int, words: int, width: int, rate: float) -> dict[str, Any]:
+    """Trains a small model without dropout on `train` and `valid` in a folder; what the report says of it."""
+    data = {"folder": str(folder), "train": ["train"], "validation": ["valid"], "corpus": str(folder / "corpus")}
+    layers = {"encoder_layers": 1, "decoder_layers": 1, "width": width, "feed_forward": 2 * width, "heads": 2}
+    often = {"evaluate_every": steps // 12, "checkpoint_every": steps}
+    config = {
+        "data": data | {"vocabulary": {"size": 300}},
+        "batch": {"words": words},
+        "model": layers | {"dropout": 0},
+        "train": {"steps": steps, "label_smoothing": 0.0, "threads": 1} | often,
+        "schedule": {"name": "constant", "peak": rate, "warmup": 10},
+        "search": {"beam": 1, "max_ratio": 1.0},
+    }
+    (folder / "c.yaml").write_text(yaml.safe_dump(config))
+    lockstep("train", folder / "c.yaml", "--run", folder / "run")
+    return dict(json.loads(lockstep("report", folder / "run", "--json").stdout))
+
+
 def test_a_tiny_corpus_without_dropout_overfits_and_the_report_says_so(tmp_path: Path) -> None:
     write_pairs(tmp_path, "train", 60, 1)
     write_pairs(tmp_path, "valid", 30, 2)
-    data = {"folder": str(tmp_path), "train": ["train"], "validation": ["valid"], "corpus": str(tmp_path / "corpus")}
-    config = {
-        "data": data | {"vocabulary": {"size": 300}},
-        "batch": {"words": 300},
-        "model": {"encoder_layers": 1, "decoder_layers": 1, "width": 64, "feed_forward": 128, "heads": 4, "dropout": 0},
-        "train": {"steps": 240, "evaluate_every": 20, "checkpoint_every": 240, "label_smoothing": 0.0, "threads": 1},
-        "schedule": {"name": "constant", "peak": 0.003, "warmup": 10},
-        "search": {"beam": 1, "max_ratio": 1.0},
-    }
-    (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
-    lockstep("train", tmp_path / "c.yaml", "--run", tmp_path / "run")
-    facts = json.loads(lockstep("report", tmp_path / "run", "--json").stdout)
+    facts = reported(tmp_path, steps=240, words=300, width=64, rate=0.003)
     assert facts["answers"][2]["short"] == "overfitting"
     assert facts["answers"][1]["short"] == "trained"
     assert "overfitting" in facts["verdict"][1]
@@ -255,18 +262,7 @@ def test_a_run_that_has_learned_what_there_is_to_learn_is_called_trained(tmp_pat
         write_pairs(tmp_path, name, count, seed=count)
         lines = (tmp_path / f"{name}.de").read_text().splitlines()
         (tmp_path / f"{name}.de").write_text("".join(f"{line}\n" for line in reversed(lines)))
-    data = {"folder": str(tmp_path), "train": ["train"], "validation": ["valid"], "corpus": str(tmp_path / "corpus")}
-    config = {
-        "data": data | {"vocabulary": {"size": 300}},
-        "batch": {"words": 1000},
-        "model": {"encoder_layers": 1, "decoder_layers": 1, "width": 16, "feed_forward": 16, "heads": 2, "dropout": 0},
-        "train": {"steps": 600, "evaluate_every": 40, "checkpoint_every": 600, "label_smoothing": 0.0, "threads": 1},
-        "schedule": {"name": "constant", "peak": 0.01, "warmup": 10},
-        "search": {"beam": 1, "max_ratio": 1.0},
-    }
-    (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
-    lockstep("train", tmp_path / "c.yaml", "--run", tmp_path / "run")
-    facts = json.loads(lockstep("report", tmp_path / "run", "--json").stdout)
+    facts = reported(tmp_path, steps=600, words=1000, width=16, rate=0.01)
     assert facts["answers"][1]["short"] == "trained"
     assert facts["answers"][2]["short"] == "no overfitting"
     assert any("Stop earlier" in one["what"] for one in facts["advice"])

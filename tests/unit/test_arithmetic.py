@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 
-from lockstep.explain.arithmetic import Arithmetic, arithmetic, metric
+from lockstep.explain.arithmetic import Arithmetic, arithmetic
 from lockstep.explain.record import Worker
 from lockstep.explain.steps import PHASES, WIDTH, Steps, row
+from lockstep.explain.units import metric
 
 
 def worker(*steps: tuple[int, int, float, bool], models: dict[int, tuple[float | None, float | None]]) -> Worker:
@@ -64,7 +65,7 @@ def test_more_than_the_peak_means_that_the_peak_is_wrong() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0 "), (999.4, "999 "), (1000, "1 k"), (46_100_000, "46.1 M"), (168.4e9, "168 G"), (2e18, "2e+03 P")],
+    [(0, "0 "), (999.4, "999 "), (1000, "1.00 k"), (46_100_000, "46.1 M"), (168.4e9, "168 G"), (2e18, "2,000 P")],
 )
 def test_large_numbers_are_short(value: float, text: str) -> None:
     assert metric(value) == text

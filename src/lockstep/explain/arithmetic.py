@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lockstep.explain.record import Worker
+from lockstep.explain.units import flops, metric
 from lockstep.watch.journal import Line
 
 
@@ -24,17 +25,9 @@ class Arithmetic:
         """Rate, share of the peak, and what one target word or image takes."""
         share = "the peak is not known"
         if self.mfu is not None and self.peak_flops is not None:
-            share = f"{self.mfu:.0%} of the workers' measured peak, {metric(self.peak_flops)}FLOP/s"
+            share = f"{self.mfu:.0%} of the workers' measured peak, {flops(self.peak_flops)}"
         per_word = f"{metric(self.flops_per_word or 0.0)}FLOP per {self.unit[:-1]}"
-        return f"{metric(self.flops_per_second or 0.0)}FLOP/s ({share}); {per_word}"
-
-
-def metric(value: float) -> str:
-    """46_100_000 -> '46.1 M'."""
-    prefixes = ["", "k", "M", "G", "T", "P"]
-    while value >= 999.5 and len(prefixes) > 1:
-        value, prefixes = value / 1000, prefixes[1:]
-    return f"{value:.3g} {prefixes[0]}"
+        return f"{flops(self.flops_per_second or 0.0)} ({share}); {per_word}"
 
 
 def arithmetic(workers: Sequence[Worker], words_per_second: float | None, unit: str = "target words") -> Arithmetic:
@@ -44,14 +37,14 @@ def arithmetic(workers: Sequence[Worker], words_per_second: float | None, unit: 
     told = [list(models.values())[-1] for models, _ in known if models]
     if not told:
         return Arithmetic()
-    flops = possible = 0.0
+    done = possible = 0.0
     for models, steps in known:
         for attempt, model in models.items():
             own = steps.where(steps.attempt == attempt)
-            flops += float(np.nansum(own.target_words)) * (model["flops_per_word"] or 0.0)
+            done += float(np.nansum(own.target_words)) * (model["flops_per_word"] or 0.0)
             possible += float(own.seconds.sum()) * (model["peak_flops"] or 0.0)
     per_word, peaks = told[0]["flops_per_word"], [line["peak_flops"] or 0.0 for line in told]
-    share = flops / possible if possible and all(peaks) else None
+    share = done / possible if possible and all(peaks) else None
     return Arithmetic(
         told[0]["parameters"],
         per_word,

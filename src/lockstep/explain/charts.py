@@ -3,10 +3,14 @@ dark; `--blue/0.2` is a blue that lets four fifths of the light through."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from lockstep.errors import LockstepError
 from lockstep.explain.answer import Chart
 from lockstep.explain.steps import Column
 from lockstep.explain.units import fine, number
@@ -359,3 +363,12 @@ def dots(
     places = [int(order[place]) for place in evenly(len(x), TABLE_ROWS)]
     rows = [(number(float(x[place])), fine(float(y[place]))) for place in places]
     return Chart(name, title, says, {"data": data, "layout": layout}, (x_title, y_title), rows)
+
+
+@cache
+def plotly_script() -> str:
+    """plotly.js out of the Python package, without importing it."""
+    found = find_spec("plotly")
+    if found is None or not found.submodule_search_locations:
+        raise LockstepError("The package plotly is not installed, and the page's charts need it.", "pip install plotly")
+    return (Path(found.submodule_search_locations[0]) / "package_data" / "plotly.min.js").read_text(encoding="utf-8")

@@ -1,10 +1,9 @@
 """The comparison as one page that needs no network: plotly's script is inside it."""
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 
-from lockstep.errors import LockstepError
+from lockstep.explain.charts import plotly_script
 from lockstep.explain.compare import AXES, Comparison
 from lockstep.explain.compare_rows import differences, figures
 
@@ -26,7 +25,7 @@ def page(found: Comparison) -> str:
         differences=differences(found.settings + found.environment),
         figures=figures(found),
         drawn=json.dumps(drawn, allow_nan=False).replace("<", "\\u003c"),
-        plotly=_plotly(),
+        plotly=plotly_script(),
         curve_names=list(curves),
     )
 
@@ -38,11 +37,3 @@ def _phases(found: Comparison) -> dict[str, list[float]]:
         phase: [one.phase_shares.get(phase, 0.0) * (one.seconds_per_step or 0.0) * 1000 for one in sides]
         for phase in sides[0].phase_shares
     }
-
-
-def _plotly() -> str:
-    """plotly.js out of the Python package, without importing that."""
-    found = find_spec("plotly")
-    if found is None or not found.submodule_search_locations:
-        raise LockstepError("The package plotly is not installed, and the page's curves need it.", "pip install plotly")
-    return (Path(found.submodule_search_locations[0]) / "package_data" / "plotly.min.js").read_text(encoding="utf-8")

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from lockstep.explain.arithmetic import metric
 from lockstep.explain.compare import Comparison, Difference
+from lockstep.explain.units import flops
 from lockstep.watch.console import clock_text
 
 Row = tuple[str, ...]
@@ -30,7 +30,7 @@ def figures(found: Comparison) -> list[Row]:
         rows.append((f"  {phase}", *texts))
     rows += [
         (f"{unit} per second", *(_known(one.words_per_second, lambda n: f"{n:,.0f}") for one in sides)),
-        ("FLOP per second", *(_known(one.arithmetic.flops_per_second, metric) for one in sides)),
+        ("arithmetic", *(_known(one.arithmetic.flops_per_second, flops) for one in sides)),
         ("share of the peak (MFU)", *(_known(one.arithmetic.mfu, lambda n: f"{n:.0%}") for one in sides)),
         ("memory of worker 0", *(_known(side.resident, lambda n: f"{n / 1e6:,.0f} MB") for side in found.sides)),
         ("training loss at the end", *(_known(one.loss, lambda n: f"{n:.3f}") for one in sides)),

@@ -5,7 +5,6 @@ import re
 import time
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from lockstep.explain import (
     utilisation,
 )
 from lockstep.explain.answer import Answer, Chart
-from lockstep.explain.charts import bars
+from lockstep.explain.charts import bars, plotly_script
 from lockstep.explain.record import Record
 from lockstep.explain.summary import Summary, summary_of
 from lockstep.explain.system import machines
@@ -211,20 +210,11 @@ def page(report: Report, refresh: int | None = None) -> str:
             refresh=refresh,
             examples=report.summary.examples[:EXAMPLES],
             figures=json.dumps(figures, separators=(",", ":"), allow_nan=False).replace("</", "<\\/"),
-            plotly=_plotly(),
+            plotly=plotly_script(),
             style=(TEMPLATES / "report.css").read_text(encoding="utf-8"),
             script=(TEMPLATES / "report.js").read_text(encoding="utf-8"),
         )
     )
-
-
-@cache
-def _plotly() -> str:
-    """plotly.js out of the Python package, without importing it."""
-    found = find_spec("plotly")
-    if found is None or not found.submodule_search_locations:
-        raise LockstepError("The package plotly is not installed, and the page's charts need it.", "pip install plotly")
-    return (Path(found.submodule_search_locations[0]) / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
 
 
 @cache

@@ -67,19 +67,21 @@ def plain(value: float) -> str:
     return f"{value:.4g}"
 
 
+def metric(value: float) -> str:
+    """46_100_000 -> '46.1 M', for a unit to follow."""
+    prefixes = ["", "k", "M", "G", "T", "P"]
+    while value >= 999.5 and len(prefixes) > 1:
+        value, prefixes = value / 1000, prefixes[1:]
+    return f"{number(value)} {prefixes[0]}"
+
+
 def bits(value: float) -> str:
     """A rate in bits per second."""
-    for size, name in ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")):
-        if value >= size:
-            return f"{number(value / size)} {name}"
-    return f"{number(value)} bit/s"
+    return f"{metric(value)}bit/s"
 
 
 def flops(value: float) -> str:
-    for size, name in ((1e12, "TFLOP/s"), (1e9, "GFLOP/s")):
-        if value >= size:
-            return f"{number(value / size)} {name}"
-    return f"{number(value / 1e6)} MFLOP/s"
+    return f"{metric(value)}FLOP/s"
 
 
 def moment(value: float) -> str:

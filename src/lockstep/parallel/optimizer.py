@@ -4,6 +4,7 @@ torch's optimizer classes import the whole compiler with their first step, which
 their functional forms do the same arithmetic without it, and leave the state in our hands, where checkpoints need it.
 """
 
+from abc import ABC, abstractmethod
 from typing import ClassVar
 
 import torch
@@ -15,7 +16,7 @@ def held(tensor: Tensor) -> Tensor:
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
-class Optimizer:
+class Optimizer(ABC):
     """An update rule sees one value at a time: any stretch of the parameters may be updated by itself."""
 
     MOMENTS: ClassVar[tuple[str, ...]] = ()
@@ -35,8 +36,8 @@ class Optimizer:
         assert not missing, f"no gradient for {missing}"
         return [held(p.grad) for p in self.parameters.values() if p.grad is not None]
 
-    def step(self, gradients: list[Tensor], learning_rate: float) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def step(self, gradients: list[Tensor], learning_rate: float) -> None: ...
 
     def forget_gradients(self) -> None:
         for parameter in self.parameters.values():
