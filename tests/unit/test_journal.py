@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.watch.journal import Journal, lines, read, read_together, worker_file
+from lockstep.watch.journal import Journal, lines, read, worker_file
 
 
 def write(folder: Path, *entries: tuple[str, dict[str, Any]], rank: int = 0) -> Path:
@@ -97,28 +97,6 @@ def test_a_heal_undoes_steps_of_a_branch_that_was_lost(tmp_path: Path) -> None:
     assert [line["step"] for line in read(tmp_path).steps] == [1, 2, 6]
     write(tmp_path, start(("1.9", 0), kind="heal", step=9))
     assert not read(tmp_path).steps
-
-
-def test_what_the_first_worker_missed_is_read_from_the_others(tmp_path: Path) -> None:
-    write(tmp_path, start(A), step(1, branch=A[0], by=0), step(2, branch=A[0], by=0))  # and then it died
-    write(tmp_path, start(A), step(2, branch=A[0], by=1), step(3, branch=A[0], by=1), rank=1)
-    write(tmp_path, ("stop", {"step": 3, "reason": "finished"}), ("quorum", {"step": 3}), rank=1)
-    together = read_together(tmp_path)
-    assert [(line["step"], line["by"]) for line in together.steps] == [(1, 0), (2, 0), (3, 1)]
-    assert [line["kind"] for line in together.events] == ["resume", "stop"]
-
-
-def test_what_others_did_in_a_branch_that_was_lost_does_not_come_back(tmp_path: Path) -> None:
-    write(tmp_path, start(A), *(step(number, branch=A[0]) for number in (1, 2, 3)), rank=1)  # dies for good
-    kind, facts = start(A, B)
-    write(tmp_path, (kind, facts | {"time": int(time.time()) + 2}))
-    assert [line["step"] for line in read_together(tmp_path).steps] == [1, 2]
-
-
-def test_where_workers_do_not_come_and_go_the_first_speaks_for_all(tmp_path: Path) -> None:
-    write(tmp_path, step(1))
-    write(tmp_path, step(1), step(2), rank=1)
-    assert [line["step"] for line in read_together(tmp_path).steps] == [1]
 
 
 def test_a_torn_last_line_is_skipped_and_counted_wherever_it_was_cut(tmp_path: Path) -> None:

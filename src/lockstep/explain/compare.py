@@ -1,16 +1,16 @@
 """Runs side by side: what differs between them first, then figures and curves on axes that can be compared."""
 
-from bisect import bisect_right
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
+import numpy as np
 
-from lockstep.explain.summary import Summary, summarise
-from lockstep.files import read_json
+from lockstep.explain.record import Record
+from lockstep.explain.steps import Column
+from lockstep.explain.summary import Summary, summary_of
+from lockstep.explain.system import machines
 from lockstep.settings import flat
-from lockstep.watch.journal import Line, lines, read_together
 
 AXES = {"step": "step", "words": "target words", "seconds": "seconds of training, pauses between launches left out"}
 MOST_POINTS = 300
@@ -61,7 +61,7 @@ class Side:
     curves: dict[str, Curve]  # training loss, and every score of the evaluations
     seconds: float  # of all launches, pauses between them left out
     words: float
-    resident: int | None  # most memory of worker 0
+    resident: float | None  # most memory of worker 0
     higher_is_better: bool
 
     @property
@@ -128,82 +128,53 @@ def compare(runs: dict[str, Path]) -> Comparison:
 
 
 def _side(name: str, path: Path) -> Side:
-    journal = read_together(path / "journal")
-    clock = _Clock(path)
-    summary = summarise(path)
-    curves: dict[str, Curve] = {"training loss": Curve()}
-    ends, words = list[int](), list[float]()
-    total, reached = 0.0, 0
-    for line in journal.steps:
-        total += line["global_target_words"] * (
-            line["step"] - reached
-        )  # steps of other workers are as large as its own
-        reached = line["step"]
-        ends.append(reached)
-        words.append(total)
-        if line["loss"] is not None:
-            curves["training loss"].add(line["step"], total, clock.seconds(line["time"]), line["loss"])
-    for line in journal.of("evaluation"):
-        place = bisect_right(ends, line["step"]) - 1
+    record = Record(path)
+    summary, steps = summary_of(record), record.primary.steps
+    clock = _Clock(record)
+    # Where a worker does not take every step, those of the others are as large as its own.
+    words = np.cumsum(np.nan_to_num(steps.global_words) * np.diff(steps.step, prepend=0.0))
+    known = np.isfinite(steps.loss)
+    axes = (steps.step[known], words[known], clock.seconds(steps.time[known]), steps.loss[known])
+    curves = {"training loss": Curve(*(axis.tolist() for axis in axes))}
+    for line in record.evaluations:
+        place = int(np.searchsorted(steps.step, line["step"], "right")) - 1
         if line["step"] > summary.step or place < 0:
             continue  # undone by a resume
+        moment = float(clock.seconds(np.array([line["time"]]))[0])
         for score, value in line["scores"].items():
             curve = curves.setdefault(_curve_name(score), Curve())
-            curve.add(line["step"], words[place], clock.seconds(line["time"]), value)
-    residents = [line["process"]["resident"] for line in journal.of("system") if "process" in line]
-    launch = (journal.of("run") or [{}])[-1]
+            curve.add(line["step"], float(words[place]), moment, value)
     return Side(
         name,
         summary,
-        _settings(path),
-        _environment(path, launch),
+        flat(record.config),
+        _environment(record),
         curves,
         clock.total,
-        total,
-        max(residents, default=None),
-        bool(launch.get("higher_is_better")),
+        float(words[-1]) if len(words) else 0.0,
+        machines(record).resident.get(record.primary.rank),
+        record.higher_is_better,
     )
 
 
 class _Clock:
-    """Time stamps as seconds of training: between two launches the clock stands still. A launch lasts from its first
-    worker's first line to the last line of any."""
+    """Time stamps as seconds of training: between two launches the clock stands still."""
 
-    def __init__(self, path: Path) -> None:
-        spans: dict[int, tuple[float, float]] = {}
-        for file in sorted((path / "journal").glob("worker-*.jsonl")):
-            attempt = 0
-            for line in lines(file):
-                if line is None:
-                    continue
-                attempt = line.get("attempt", attempt) if line["kind"] == "run" else attempt
-                begin, end = spans.get(attempt, (line["time"], line["time"]))
-                spans[attempt] = min(begin, line["time"]), max(end, line["time"])
-        self._begins: list[float] = []
-        self._before: list[float] = []  # seconds until each launch
-        self.total = 0.0
-        for begin, end in sorted(spans.values()):
-            self._begins.append(begin)
-            self._before.append(self.total)
-            self.total += end - begin
+    def __init__(self, record: Record) -> None:
+        spans = [(launch.begin, launch.end) for launch in record.launches] or [(0.0, 0.0)]
+        self._begins = np.array([begin for begin, _ in spans])
+        lengths = np.array([end - begin for begin, end in spans])
+        self._before = np.cumsum(lengths) - lengths  # seconds until each launch
+        self.total = float(lengths.sum())
 
-    def seconds(self, time: float) -> float:
-        launch = max(0, bisect_right(self._begins, time) - 1)
-        return self._before[launch] + time - self._begins[launch]
+    def seconds(self, times: Column) -> Column:
+        launch = np.maximum(0, np.searchsorted(self._begins, times, "right") - 1)
+        return self._before[launch] + times - self._begins[launch]
 
 
-def _settings(path: Path) -> dict[str, Any]:
-    try:
-        tree = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
-        return {}
-    return flat(tree) if isinstance(tree, dict) else {}
-
-
-def _environment(path: Path, launch: Line) -> dict[str, Any]:
+def _environment(record: Record) -> dict[str, Any]:
     """What a run ran on. Workers and machines come first: they decide what times mean."""
-    known, data = read_json(path / "environment.json") or {}, read_json(path / "data.json") or {}
-    choices = read_json(path / "choices.json") or {}
+    known, launch = record.environment, record.launch
     workers = [worker for worker in known.get("workers", []) if isinstance(worker, dict)]
     machines = dict.fromkeys(
         f"{one.get('host')}: {one.get('device_name')}, {one.get('cores')} cores" for one in workers
@@ -214,8 +185,8 @@ def _environment(path: Path, launch: Line) -> dict[str, Any]:
         "strategy": launch.get("strategy"),
         "precision": launch.get("precision"),
         "threads per worker": launch.get("threads"),
-        "batch": {name: value for name, value in choices.get("batch", {}).items() if value is not None},
-        "corpus": str(data.get("digest", ""))[:12],
+        "batch": {name: value for name, value in record.choices.get("batch", {}).items() if value is not None},
+        "corpus": str(record.data.get("digest", ""))[:12],
         "platform": known.get("platform"),
     }
     return found | dict(known.get("versions", {}))

@@ -16,7 +16,10 @@ from lockstep.explain.steps import Column, Steps, joined, standing
 from lockstep.files import read_json
 from lockstep.rundir import RunDirectory
 from lockstep.saved import Saved, read_saved
-from lockstep.watch.journal import SHARED, Line, worker_file
+from lockstep.watch.journal import Line, worker_file
+
+SHARED = ("evaluation", "checkpoint", "stop")
+"""Events that mean the same in every worker's journal."""
 
 
 @dataclass(frozen=True)

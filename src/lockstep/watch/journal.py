@@ -111,31 +111,3 @@ def led_to(step: Line, start: Line) -> bool:
     if step["branch"] not in names:
         return False
     return all(step["step"] <= origin for origin in origins[names.index(step["branch"]) + 1 :])
-
-
-SHARED = ("evaluation", "checkpoint", "stop")
-"""Events that mean the same in every worker's journal."""
-
-
-def read_together(folder: Path) -> Reading:
-    """The first worker's journal. Where workers come and go (`resilient`) it has gaps: what it missed is taken from the
-    others'."""
-    reading = read(folder)
-    others = [read(folder, rank) for rank in range(1, len(list(folder.glob("worker-*.jsonl"))))]
-    starts = [line for journal in (reading, *others) for line in journal.events if "lineage" in line]
-    if not starts:
-        return reading
-    start = max(starts, key=lambda line: line["time"])
-    steps = {line["step"]: line for line in reading.steps if led_to(line, start)}
-    events = {(line["kind"], line["step"]) for line in reading.events if line["kind"] in SHARED}
-    for other in others:
-        for line in other.steps:
-            if "branch" in line and led_to(line, start):
-                steps.setdefault(line["step"], line)
-        for line in other.events:
-            if line["kind"] in SHARED and (line["kind"], line["step"]) not in events:
-                events.add((line["kind"], line["step"]))
-                reading.events.append(line)
-    reading.steps = [steps[number] for number in sorted(steps)]
-    reading.events.sort(key=lambda line: line["time"])
-    return reading
