@@ -42,3 +42,4 @@ def test_text_commands_say_that_there_is_no_text(run: Path, tiny_images: Tiny) -
     assert "Only text is prepared" in lockstep("prepare", tiny_images.config, code=2).stderr
     missing = lockstep("train", tiny_images.config, "data.images=nowhere", "--run", run.parent / "other", code=2)
     assert "There are no images in nowhere" in missing.stderr
+    assert "translates nothing" in lockstep("translate", run, code=2).stderr

@@ -51,6 +51,8 @@ class Translator:
 
         try:
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+            if "vocabulary_size" not in config:
+                raise LockstepError(f"The model in {folder} translates nothing.", "Name a run that learned to.", code=2)
             weights = load_file(folder / "model.safetensors", device=device)
             vocabulary = Vocabulary.load(folder / "vocabulary.model")
             model = make_model(
