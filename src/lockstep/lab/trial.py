@@ -1,7 +1,6 @@
 """A short training that is started to be measured, on this machine as it is or on emulated hosts."""
 
 import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 from lockstep.errors import LockstepError
 from lockstep.lab.network import INTERFACE, Network
+from lockstep.lab.together import Program, together
 from lockstep.watch.journal import read
 
 Line = dict[str, Any]
@@ -42,33 +42,18 @@ def attempt(
         cores = len(os.sched_getaffinity(0))  # which the emulated hosts share
         settings = [*settings, f"train.threads={max(1, cores // len(network.members))}"]
     words = ["train", str(config), *settings, f"strategy.servers={servers}", "--run", str(run)]
-    environment = os.environ | {"LOCKSTEP_WITHOUT": without}
+    program, environment = [sys.executable, "-m", "lockstep", *words], {"LOCKSTEP_WITHOUT": without}
     if network is None:
-        errors = _together([[sys.executable, "-m", "lockstep", *words, "--workers", str(workers)]], [environment])
+        programs = [Program([*program, "--workers", str(workers)], environment)]
     else:
-        program = [sys.executable, "-m", "lockstep", *words]
-        errors = _together(
-            [host.command(program) for host in network.members],
-            [environment | _place(rank, network) for rank in range(len(network.members))],
-        )
+        programs = [
+            Program(host.command(program), environment | _place(rank, network))
+            for rank, host in enumerate(network.members)
+        ]
+    errors = together(programs)
     if errors:
         raise LockstepError(f"A trial run failed: {errors}", f"Its journal is in {run}.")
     return Trial(run, [read(run / "journal", rank).steps for rank in range(workers)])
-
-
-def _together(commands: list[list[str]], environments: list[dict[str, str]]) -> str:
-    """Runs programs at the same time; returns what the first that failed says."""
-    processes = [
-        subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        for command, environment in zip(commands, environments, strict=True)
-    ]
-    try:
-        said = [process.communicate()[1] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    failed = [text.strip() for process, text in zip(processes, said, strict=True) if process.returncode]
-    return failed[0].removeprefix("Error: ") if failed else ""
 
 
 def _place(rank: int, network: Network) -> dict[str, str]:

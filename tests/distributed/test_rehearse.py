@@ -1,0 +1,148 @@
+"""A job on an emulated cluster: the links carry what they are said to, and nothing stays behind."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import Tiny, command, lockstep, steps
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="an emulated network needs root")
+
+LARGE = ("model.width=512", "model.feed_forward=2048", "model.encoder_layers=2", "model.decoder_layers=1")
+"""More than 10 million parameters."""
+
+
+def leftovers(pid: int) -> list[str]:
+    """Namespaces, processes and files of a rehearsal."""
+    spaces = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout.splitlines()
+    files = [str(path) for path in Path("/etc/netns").glob("*")] if Path("/etc/netns").exists() else []
+    return [name for name in [*spaces, *files] if f"lockstep-{pid}-" in name]
+
+
+def processes(run: Path) -> list[int]:
+    """All that have this run's folder on their command line."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if str(run).encode() in words:
+            found.append(int(path.parent.name))
+    return found
+
+
+def rehearsed(tiny: Tiny, run: Path, hosts: int, link: str) -> dict[str, Any]:
+    """With a model of more than ten million parameters; what crossed the links is checked."""
+    words = ("--hosts", hosts, "--link", link, "--steps", 9, "--run", run, "--json")
+    found = dict(json.loads(lockstep("rehearse", tiny.config, *LARGE, *words).stdout))
+    model = next(line for line in events(run) if line["kind"] == "model")
+    assert model["parameters"] > 10_000_000
+    ring = 4 * model["parameters"] * 2 * (hosts - 1) / hosts
+    assert found["bytes_per_step"] == pytest.approx(ring, rel=0.01)
+    assert found["wire_bytes_per_step"] == pytest.approx(ring, rel=0.1)
+    facts = json.loads((run / "environment.json").read_text())
+    assert {host["host"] for host in facts["hosts"]} == {f"h{number}" for number in range(1, hosts + 1)}
+    assert not processes(run)
+    return found
+
+
+def test_a_job_on_emulated_hosts_sends_what_it_says_through_their_links(tiny: Tiny, tmp_path: Path) -> None:
+    found = rehearsed(tiny, tmp_path / "run", 2, "100mbit")
+    assert 0.5 < found["link_share"] < 1.05
+    assert "bottleneck is the network" in found["bottleneck"]
+
+
+@pytest.mark.slow  # nearly the whole link is used only where nothing else runs
+@pytest.mark.parametrize("link", ["100mbit", "1gbit"])
+def test_an_all_reduce_is_as_fast_as_the_link(tiny: Tiny, tmp_path: Path, link: str) -> None:
+    found = rehearsed(tiny, tmp_path / "run", 4, link)
+    assert found["link_share"] == pytest.approx(1.0, abs=0.1), "by the switch's counters"
+
+
+def events(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "journal" / "worker-0000.jsonl").read_text().splitlines()]
+
+
+@contextmanager
+def rehearsing(tiny: Tiny, run: Path) -> Iterator["subprocess.Popen[str]"]:
+    words = command("rehearse", tiny.config, "--hosts", 2, "--link", "100mbit", "--steps", 100_000, "--run", run)
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 180
+        while not steps(run, 1):
+            assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() < deadline, "no step within three minutes"
+            time.sleep(0.05)
+        assert leftovers(process.pid)
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def gone(run: Path) -> bool:
+    """Within ten seconds."""
+    deadline = time.monotonic() + 10
+    while processes(run) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not processes(run)
+
+
+def test_nothing_is_left_after_an_interruption_and_after_a_kill_the_next_start_cleans_up(
+    tiny: Tiny, tmp_path: Path
+) -> None:
+    with rehearsing(tiny, tmp_path / "first") as process:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert gone(tmp_path / "first")
+        assert not leftovers(process.pid)
+    with rehearsing(tiny, tmp_path / "killed") as process:
+        process.kill()
+        process.communicate(timeout=60)
+        assert gone(tmp_path / "killed"), "processes on the hosts died with it"
+        assert leftovers(process.pid)
+        again = ("--hosts", 2, "--link", "none", "--steps", 6, "--run", tmp_path / "again")
+        lockstep("rehearse", tiny.config, *again)
+        assert not leftovers(process.pid)
+
+
+def test_servers_have_hosts_of_their_own(tiny: Tiny, tmp_path: Path) -> None:
+    cluster = ("--hosts", 1, "--workers-per-host", 2, "--servers", 1, "--link", "1gbit")
+    words = (*cluster, "--steps", 7, "--run", tmp_path / "run", "--json")
+    found = json.loads(lockstep("rehearse", tiny.config, "strategy.name=server", *words).stdout)
+    assert found["workers"] == 2
+    assert found["strategy"] == "server"
+    assert found["wire_bytes_per_step"] > found["bytes_per_step"] > 0, "both workers' gradients leave through one link"
+
+
+def test_wrong_rehearsals_are_refused_in_a_sentence(tiny: Tiny, tmp_path: Path) -> None:
+    def refused(*words: object) -> str:
+        error = lockstep("rehearse", tiny.config, "--run", tmp_path / "refused", *words, code=2).stderr
+        assert "Traceback" not in error
+        assert not (tmp_path / "refused").exists()
+        return error
+
+    assert "'fast' is not the rate of a link" in refused("--link", "fast")
+    assert "is for strategy.name=server" in refused("--servers", 1)
+    assert "--hosts" in refused("--hosts", 251)
+    (tmp_path / "before" / "journal").mkdir(parents=True)
+    error = lockstep("rehearse", tiny.config, "--run", tmp_path / "before", code=2).stderr
+    assert "holds a run already" in error
+
+
+def test_what_fails_on_a_host_is_told(tiny: Tiny, tmp_path: Path) -> None:
+    words = ("--hosts", 2, "--link", "none", "--run", tmp_path / "run", "train.device=cuda")
+    error = lockstep("rehearse", tiny.config, *words, code=1).stderr
+    assert "The rehearsal failed" in error
+    assert "cuda" in error.lower()
+    assert "Traceback" not in error

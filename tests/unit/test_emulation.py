@@ -1,0 +1,88 @@
+"""The parts of the lab's emulated network that need no network."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lockstep.errors import LockstepError
+from lockstep.lab.network import Network, check_able, rate_bits
+from lockstep.lab.rehearsal import Cluster, Meter
+from lockstep.lab.together import Program, together
+
+
+@pytest.mark.parametrize(("text", "bits"), [("100mbit", 1e8), ("1gbit", 1e9), ("2.5Gbit", 2.5e9), ("800bit", 800)])
+def test_a_rate_is_read(text: str, bits: float) -> None:
+    assert rate_bits(text) == bits
+
+
+@pytest.mark.parametrize("text", ["", "fast", "1", "0mbit", "-1gbit", "1gb", "1tbit"])
+def test_what_is_no_rate_is_refused(text: str) -> None:
+    with pytest.raises(LockstepError, match="not the rate of a link"):
+        rate_bits(text)
+
+
+def test_without_root_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(LockstepError, match="needs root on Linux"):
+        check_able()
+
+
+def test_without_its_tools_they_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(LockstepError, match="needs ip and tc and unshare and setpriv"):
+        check_able()
+
+
+def test_a_meter_counts_the_busiest_host_between_two_moments() -> None:
+    meter = Meter(Network(2), times=[10.0, 11.0, 12.0], sent=[[0, 0], [100, 50], [300, 60]])
+    assert meter.between(10.5, 11.5) == 150.0
+    assert meter.between(10.0, 12.0) == 300.0
+
+
+def test_a_cluster_is_named_for_a_person() -> None:
+    assert Cluster(2, "1gbit").text() == "2 emulated hosts, 1gbit"
+    assert Cluster(2, None, 2, 1).text() == "2 emulated hosts x 2 workers and 1 of parameter servers, unlimited links"
+
+
+def python(text: str) -> Program:
+    return Program([sys.executable, "-c", text], {})
+
+
+def test_programs_that_succeed_say_nothing() -> None:
+    looks: list[None] = []
+    assert together([python("import time; time.sleep(0.3)")] * 2, lambda: looks.append(None)) == ""
+    assert looks
+
+
+def test_the_sentence_of_the_first_that_failed_is_returned() -> None:
+    failing = "import sys; print('noise\\nError: No corpus.\\n       Prepare it.\\nmore', file=sys.stderr); sys.exit(2)"
+    assert together([python("import time; time.sleep(0.5)"), python(failing)]) == "No corpus. Prepare it."
+
+
+def test_without_a_sentence_the_last_lines_are_returned() -> None:
+    said = together([python("raise ValueError('three is not four')")])
+    assert said.endswith("ValueError: three is not four")
+    assert together([python("import sys; sys.exit(3)")]) == "it said nothing"
+
+
+def test_programs_die_with_their_starter(tmp_path: Path) -> None:
+    """Also when it is killed and cannot do anything about it."""
+    mark = tmp_path / "pid"
+    inner = f"import os, time; open({str(mark)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    outer = (
+        "import sys; from lockstep.lab.together import Program, together\n"
+        f"together([Program([sys.executable, '-c', {inner!r}], {{}})])"
+    )
+    process = subprocess.Popen([sys.executable, "-c", outer])
+    while not (mark.exists() and mark.read_text()):
+        assert process.poll() is None
+    pid = int(mark.read_text())
+    assert Path(f"/proc/{pid}").exists()
+    process.kill()
+    process.wait()
+    while Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes():
+        pass
