@@ -50,7 +50,7 @@ def rehearsed(tiny: Tiny, run: Path, hosts: int, link: str) -> dict[str, Any]:
     assert found["bytes_per_step"] == pytest.approx(ring, rel=0.01)
     assert found["wire_bytes_per_step"] == pytest.approx(ring, rel=0.1)
     facts = json.loads((run / "environment.json").read_text())
-    assert {host["host"] for host in facts["hosts"]} == {f"h{number}" for number in range(1, hosts + 1)}
+    assert {host["host"] for host in facts["workers"]} == {f"h{number}" for number in range(1, hosts + 1)}
     assert not processes(run)
     return found
 
