@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from conftest import Tiny, lockstep, manifest, running, steps
+from conftest import LSTM, Tiny, lockstep, manifest, running, steps
 from lockstep.watch.journal import read
 
 ASYNC = ("strategy.name=server", "strategy.mode=async")
@@ -48,6 +48,16 @@ def test_every_share_is_used_once_by_whoever_is_free(
     assert len(steps(tmp_path, 1)) > len(steps(tmp_path, 0)) > 0, "the slow worker should have done less"
     assert [line["step"] for line in read(tmp_path / "journal").of("evaluation")] == [8, 16, 24]
     assert manifest(tmp_path, 24)["progress"]["scalars"]["optimizer.step"] == 48
+
+
+def test_rows_of_tables_are_enough(tiny: Tiny, tmp_path: Path) -> None:
+    settings = ("train.steps=24", "train.evaluate_every=8", *ASYNC, "strategy.embeddings=rows", *LSTM)
+    lockstep("train", tiny.config, *settings, "--servers", 1, "--workers", 2, "--run", tmp_path)
+    lines = everybody(tmp_path, 2)
+    assert found(lines) == shares(24, 2)
+    first, last = (sum(line["loss"] for line in some) for some in (lines[:8], lines[-8:]))
+    assert last < first, "it learns"
+    assert [line["step"] for line in read(tmp_path / "journal").of("evaluation")] == [8, 16, 24]
 
 
 def test_staleness_stays_within_its_bound(tiny: Tiny, tmp_path: Path) -> None:

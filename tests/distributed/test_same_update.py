@@ -27,7 +27,8 @@ class Way:
     workers: tuple[int, ...] = (2, 3)
     sent: Callable[[int, int], float] | None = lambda p, w: 2 * p * (w - 1) / w
     """Bytes that a worker sends in a step, for `p` bytes of parameters and `w` workers, as docs/strategies.md has it.
-    None: it depends on the layers, and has a test of its own."""
+    None: it depends on the layers or the text, and has a test of its own."""
+    models: tuple[str, ...] = ("transformer", "lstm")
 
 
 WAYS = {
@@ -46,6 +47,11 @@ WAYS = {
     ),
     "one-worker-server": Way(("strategy.name=server", "--servers", 1, PACKETS), workers=(1,), sent=lambda p, w: p),
 }
+ROWS = ("strategy.name=server", "strategy.embeddings=rows", PACKETS)
+WAYS |= {
+    "rows-0": Way(ROWS, sent=None, models=("lstm",)),
+    "rows-1": Way((*ROWS, "--servers", 1), sent=None, models=("lstm",)),
+}
 MODELS = {"transformer": (), "lstm": LSTM}
 CLIP = 0.3  # small enough that both have something to clip
 LEFT_TO_TEST_ALL = {
@@ -58,7 +64,7 @@ LEFT_TO_TEST_ALL = {
     ("sharded, bf16", 3),
     ("resilient-bf16", 2),
 }
-TRIED_WITH_THE_LSTM = {("allreduce", 2), ("sharded", 2), ("server-0", 2)}
+TRIED_WITH_THE_LSTM = {("allreduce", 2), ("sharded", 2), ("server-0", 2), ("rows-0", 3), ("rows-1", 2)}
 """Of the others, `make test-all` tries those whose gradients are exact."""
 
 
@@ -80,7 +86,7 @@ CASES = [
     for model in MODELS
     for name, way in WAYS.items()
     for workers in way.workers
-    if model == "transformer" or way.tolerance < 1e-3
+    if model in way.models and (model == "transformer" or way.tolerance < 1e-3)
 ]
 
 
@@ -137,6 +143,17 @@ def test_what_is_sent_follows_the_documented_formula(
     expected = formula(sum(map(len, parameters.values())), workers)
     for rank in range(workers):
         assert all(line["bytes_sent"] == pytest.approx(expected, rel=1e-3) for line in steps(run, rank))
+
+
+@pytest.mark.parametrize("name", ["rows-0", "rows-1"])
+def test_rows_of_tables_make_the_same_model_and_less_is_sent(train: Callable[..., Path], name: str) -> None:
+    workers, whole = (3, "server-0") if name == "rows-0" else (2, "server-0")
+    single, run = weights(train(model="lstm"), 30), train(name, workers, "lstm")
+    for key, value in weights(run, 30).items():
+        expected = np.frombuffer(single[key], np.float32)
+        assert np.frombuffer(value, np.float32) == pytest.approx(expected, rel=1e-2, abs=1e-4), key
+    sent = [sum(line["bytes_sent"] for line in steps(of, 0)) for of in (run, train(whole, workers, "lstm"))]
+    assert 0 < sent[0] < 0.9 * sent[1]
 
 
 @pytest.mark.parametrize("workers", [2, 3])

@@ -13,10 +13,11 @@ from lockstep.parallel.adamw import AdamW
 from lockstep.parallel.channel import Arrived, Desk
 from lockstep.parallel.flat import Flat
 from lockstep.parallel.holder import Apart
+from lockstep.parallel.packets import cut, lay_out
 from lockstep.parallel.part import Part
-from lockstep.parallel.server import cut
 from lockstep.parallel.sgd import Sgd
 from lockstep.parallel.strategy import MakeOptimizer
+from lockstep.parallel.tables import Table, Tables
 
 ADAMW: MakeOptimizer = partial(AdamW, betas=(0.9, 0.98), epsilon=1e-9, weight_decay=0.01)
 SGD: MakeOptimizer = partial(Sgd, momentum=0.9, nesterov=True, weight_decay=0.01)
@@ -149,3 +150,52 @@ def test_a_failure_reaches_whoever_waits_at_the_desk() -> None:
     desk.failure = RuntimeError("worker 3 is gone")
     with pytest.raises(RuntimeError, match="worker 3"):
         desk.worker.expect(torch.empty(1), 0)()
+
+
+class Words(nn.Module):
+    """A table that is only looked up, and something else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(3, 5)
+        self.table = nn.Embedding(7, 3)
+        self.table.by_rows = True  # type: ignore[assignment]
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.first(self.table(ids)).sum()
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 9])
+def test_tables_are_cut_by_rows_and_everything_is_in_one_packet(parts: int) -> None:
+    flat = Flat(Words(), first=["table.weight"])
+    packets = [packet for part in lay_out(flat, ["table.weight"], parts, 6) for packet in part]
+    assert sorted(i for packet in packets for i in range(packet.begin, packet.begin + packet.size)) == list(range(41))
+    for packet in packets:
+        if packet.table:
+            assert packet.begin == 3 * packet.first
+            assert packet.size % 3 == 0
+        else:
+            assert packet.size <= 6
+
+
+def test_only_rows_that_are_needed_and_have_changed_are_fetched() -> None:
+    asked: list[list[int]] = []
+
+    def fetch(table: Table, rows: Tensor) -> None:
+        asked.append(rows.tolist())
+
+    module = Words()
+    tables = Tables(module, fetch)
+    module(torch.tensor([4, 1, 4]))
+    assert asked == []
+    tables.changed()
+    module(torch.tensor([4, 1, 4]))
+    module(torch.tensor([1, 2]))
+    with torch.no_grad():
+        module(torch.tensor([5]))
+    assert asked == [[1, 4], [2], [5]]
+    assert tables.all["table.weight"].used.nonzero().flatten().tolist() == [1, 2, 4]
+    tables.need_all()
+    assert asked[3:] == [[0, 3, 6]]
+    tables.end_step()
+    assert not tables.all["table.weight"].used.any()

@@ -24,6 +24,12 @@ State = tuple[Tensor, Tensor]
 """What LSTM units remember: output and cell, `[units, rows, width]` each."""
 
 
+class Lookup(nn.Embedding):
+    """A table that nothing reads but a lookup: a step needs and changes some rows only."""
+
+    by_rows = True
+
+
 class Unit(nn.Module):
     """The parameters of one LSTM in one direction. Gates in torch's order: input, forget, cell, output."""
 
@@ -105,8 +111,8 @@ class Lstm(nn.Module):
         super().__init__()
         self.settings = settings
         width = settings.width
-        self.source_embedding = nn.Embedding(vocabulary_size, width)
-        self.target_embedding = nn.Embedding(vocabulary_size, width)
+        self.source_embedding = Lookup(vocabulary_size, width)
+        self.target_embedding = Lookup(vocabulary_size, width)
         self.projection = nn.Linear(width, vocabulary_size, bias=False)
         self.dropout = Dropout(settings.dropout)
         self.encoder = nn.ModuleList(
@@ -125,7 +131,7 @@ class Lstm(nn.Module):
     def encode(self, ids: Tensor, layout: Layout) -> Memory:
         """Source ids `[words]` -> a vector for each, the sum of both directions."""
         reading = Reading.of(layout, ids.device)
-        x = F.embedding(ids[reading.order], self.source_embedding.weight)
+        x = self.source_embedding(ids[reading.order])
         ends = []
         for layer in self.encoder:
             x, end = layer(self.dropout(x), reading.counts)
@@ -143,7 +149,7 @@ class Lstm(nn.Module):
     def decode(self, ids: Tensor, layout: Layout, memory: Memory, memory_layout: Layout) -> Tensor:
         """Target ids so far `[words]` -> a vector for the next word at each place `[words, width]`."""
         reading = Reading.of(layout, ids.device)
-        x, context = F.embedding(ids[reading.order], self.target_embedding.weight), None
+        x, context = self.target_embedding(ids[reading.order]), None
         for layer, state in zip(self.decoder, self._begin(memory), strict=True):
             beside = self.dropout(x if context is None else torch.cat([x, context], dim=1))
             outputs, cells = (reading.sorted(part.unsqueeze(0)) for part in state)
@@ -168,7 +174,7 @@ class Lstm(nn.Module):
     def step(self, ids: Tensor, position: int, caches: list[LstmCache]) -> Tensor:
         """The last word of every hypothesis `[rows, beam]` -> logits for the next `[rows, beam, vocabulary]`."""
         (cache,) = caches
-        x, context = F.embedding(ids.flatten(), self.target_embedding.weight), None  # [hypotheses, width]
+        x, context = self.target_embedding(ids.flatten()), None  # [hypotheses, width]
         for i, layer in enumerate(self.decoder):
             assert isinstance(layer, Layer)
             beside = x if context is None else torch.cat([x, context], dim=1)

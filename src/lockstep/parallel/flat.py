@@ -1,22 +1,25 @@
 """The parameters of a model as one vector, so that any stretch of them can travel without being gathered first."""
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor, nn
 
 
 class Flat:
-    """Trainable parameters become views of `values`; with `gradients` their gradients are views of another vector that
-    the backward pass adds to."""
+    """Trainable parameters become views of `values`, those named `first` at its beginning; with `gradients` their
+    gradients are views of another vector that the backward pass adds to."""
 
-    def __init__(self, module: nn.Module, gradients: bool = False) -> None:
-        self.parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    def __init__(self, module: nn.Module, gradients: bool = False, first: Iterable[str] = ()) -> None:
+        found = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        self.parameters = {name: found[name] for name in first} | found
         self.spans: dict[str, tuple[int, int]] = {}
         size = 0
         for name, parameter in self.parameters.items():
             self.spans[name] = (size, size + parameter.numel())
             size += parameter.numel()
-        first = next(iter(self.parameters.values()))
-        self.values = torch.empty(size, dtype=first.dtype, device=first.device)
+        one = next(iter(self.parameters.values()))
+        self.values = torch.empty(size, dtype=one.dtype, device=one.device)
         self.gradient = torch.zeros_like(self.values) if gradients else None
         for name, parameter in self.parameters.items():
             begin, end = self.spans[name]

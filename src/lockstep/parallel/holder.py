@@ -3,6 +3,7 @@
 Every request is a HEAD (what, and a few numbers). A step is PUSH, packets of gradients, APPLY. Where all workers' sums make
 the update (`Together`) the holder tells the square of its part's norm before APPLY and sends the new parameters after it;
 where every worker updates by itself (`Apart`) it says how stale the gradient was, and parameters are PULLed when needed.
+Tables are left out of all this but the update: of them only ROWS come and go, those with a gradient and those asked for.
 """
 
 import threading
@@ -16,7 +17,7 @@ from lockstep import faults
 from lockstep.parallel.channel import Channel
 from lockstep.parallel.part import Part
 
-PUSH, APPLY, PULL, READ, WRITE, LEAVE = range(6)
+PUSH, APPLY, PULL, ROWS, READ, WRITE, LEAVE = range(7)
 HEAD, ANSWER, VALUES, PACKETS = range(4)  # tags; packets of gradients and of parameters come after
 HEAD_SIZE, ANSWER_SIZE = 4, 2
 
@@ -49,6 +50,11 @@ class Rule(Protocol):
         ...
 
     def apply(self, worker: int, channel: Channel, finite: bool, factor: float, rate: float) -> None: ...
+
+    def rows(self, packet: int, chosen: Tensor) -> Tensor:
+        """Some rows of a table."""
+        ...
+
     def leave(self, worker: int, died: bool) -> None: ...
 
 
@@ -88,7 +94,12 @@ class Together:
                 self.part.update(packet, self._sums[packet].mul_(factor), rate)
                 self.part.updates += packet == 0
             self._meet.wait()
-            channel.send(values, values_tag(packet))
+            if packet >= len(self.part.widths):
+                channel.send(values, values_tag(packet))
+
+    def rows(self, packet: int, chosen: Tensor) -> Tensor:
+        """Nobody updates meanwhile: whoever asks has not pushed yet."""
+        return self.part.rows(packet, chosen)
 
     def leave(self, worker: int, died: bool) -> None:
         if died:
@@ -138,7 +149,11 @@ class Apart:
     def copy(self, values: Tensor) -> None:
         """Parameters of one moment, not half of one update and half of the next."""
         with self._turn:
-            values.copy_(self.part.values)
+            values.copy_(self.part.others)
+
+    def rows(self, packet: int, chosen: Tensor) -> Tensor:
+        with self._turn:
+            return self.part.rows(packet, chosen)
 
 
 class Holder:
@@ -152,6 +167,7 @@ class Holder:
     ) -> None:
         """`here`: the worker of this very process, if there is one; `lost` is told of workers that died."""
         self.part, self.rule, self.channels, self.here, self.lost = part, rule, channels, here, lost
+        self.rows_sent = dict.fromkeys(channels, 0)  # bytes, to each worker
         self.threads = [
             threading.Thread(target=self._serve, args=(worker,), name=f"lockstep-holder-{worker}", daemon=True)
             for worker in channels
@@ -175,11 +191,15 @@ class Holder:
         place = self.part.update_place if worker == self.here else torch.device("cpu")
         sizes = [packet.numel() for packet in self.part.packets]
         buffers = list(torch.empty(sum(sizes), device=place).split(sizes))
-        taken = torch.empty(sum(sizes))  # parameters on their way to the worker
+        taken = torch.empty(len(self.part.others))  # parameters on their way to the worker
+        tables = len(self.part.widths)
         arrivals = self._expect(channel, buffers)
 
         def receive(packet: int) -> Tensor:
-            arrivals[packet]()
+            if packet < tables:
+                _receive_rows(channel, packet, buffers[packet].zero_().view(-1, self.part.widths[packet]))
+            else:
+                arrivals[packet - tables]()
             return buffers[packet]
 
         request = head(LEAVE)
@@ -197,8 +217,13 @@ class Holder:
                 assert isinstance(self.rule, Apart)
                 self.rule.join(worker)
                 self.rule.copy(taken)
-                for packet, values in enumerate(taken.split(sizes)):
+                for packet, values in enumerate(taken.split(sizes[tables:]), tables):
                     channel.send(values, values_tag(packet))
+            elif what == ROWS:
+                packet, count = int(numbers[0]), int(numbers[1])
+                values = self.rule.rows(packet, _received(channel, torch.empty(count, dtype=torch.int64), packet))
+                channel.send(values, values_tag(packet))
+                self.rows_sent[worker] += values.nbytes
             elif what == READ:
                 channel.send(answer(self.part.updates), ANSWER)
                 for values in (self.part.values, *(self.part.moment(name) for name in self.part.moments)):
@@ -214,4 +239,20 @@ class Holder:
                 return
 
     def _expect(self, channel: Channel, buffers: list[Tensor]) -> list[Callable[[], None]]:
-        return [channel.expect(buffer, gradient_tag(packet)) for packet, buffer in enumerate(buffers)]
+        """Rows come unexpected: how many they are is told first."""
+        tables = len(self.part.widths)
+        return [channel.expect(buffer, gradient_tag(i)) for i, buffer in enumerate(buffers[tables:], tables)]
+
+
+def _received(channel: Channel, tensor: Tensor, packet: int) -> Tensor:
+    channel.expect(tensor, gradient_tag(packet))()
+    return tensor
+
+
+def _receive_rows(channel: Channel, packet: int, table: Tensor) -> None:
+    """The rows of a gradient that are not zero: how many, which, and what is in them."""
+    count = int(_received(channel, answer(), packet)[0])
+    if count:
+        chosen = _received(channel, torch.empty(count, dtype=torch.int64), packet)
+        values = _received(channel, torch.empty(count, table.shape[1]), packet)
+        table[chosen.to(table.device)] = values.to(table.device)

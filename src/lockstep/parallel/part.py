@@ -1,5 +1,7 @@
 """A part of the parameters with its optimizer state, held by one process for all workers."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -8,11 +10,21 @@ from lockstep.parallel.strategy import MakeOptimizer
 
 class Part:
     """Values lie on one device and are updated on one, the same or another; the optimizer's averages lie where the update
-    happens. `sizes` are the lengths of the packets in which gradients come and parameters go."""
+    happens. `sizes` are the lengths of the packets in which gradients come and parameters go; where the first of them
+    are tables, `widths` are those of their rows."""
 
-    def __init__(self, sizes: list[int], make: MakeOptimizer, place: torch.device, update: torch.device) -> None:
+    def __init__(
+        self,
+        sizes: list[int],
+        make: MakeOptimizer,
+        place: torch.device,
+        update: torch.device,
+        widths: Sequence[int] = (),
+    ) -> None:
+        self.widths = widths
         self.values = torch.zeros(sum(sizes), device=place)
         self.packets = list(self.values.split(sizes))
+        self.others = self.values[sum(sizes[: len(widths)]) :]  # all but the tables
         self.update_place = update
         self.updates = 0
         self._moves = place != update
@@ -25,6 +37,10 @@ class Part:
         optimizer.step([gradient.to(self.update_place)], rate)
         if self._moves:
             self.packets[packet].copy_(optimizer.parameters[""])
+
+    def rows(self, packet: int, chosen: Tensor) -> Tensor:
+        table = self.packets[packet].view(-1, self.widths[packet])
+        return table[chosen.to(table.device)].cpu()
 
     def moment(self, name: str) -> Tensor:
         return torch.cat([optimizer.moments[name][""] for optimizer in self._optimizers])

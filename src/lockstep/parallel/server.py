@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from itertools import accumulate
 from typing import Any
 
 import torch
@@ -29,6 +28,7 @@ from lockstep.parallel.flat import Flat
 from lockstep.parallel.holder import Apart, Holder, Together
 from lockstep.parallel.ledger import Ledger
 from lockstep.parallel.link import Link
+from lockstep.parallel.packets import Packet, lay_out
 from lockstep.parallel.part import Part
 from lockstep.parallel.settings import StrategySettings
 from lockstep.parallel.strategy import (
@@ -46,6 +46,7 @@ from lockstep.parallel.strategy import (
     State,
 )
 from lockstep.parallel.sums import Sums, among, connect
+from lockstep.parallel.tables import Table, Tables
 from lockstep.parallel.update import Guard
 from lockstep.team import Team
 
@@ -57,21 +58,15 @@ PATIENCE = timedelta(days=7)
 class Layout:
     """What all processes must know alike."""
 
-    packets: list[list[int]]  # of each part, the lengths of its packets
+    packets: list[list[Packet]]  # of each part
     optimizer: MakeOptimizer
     bound: int | None
     together: bool
 
-
-def cut(size: int, parts: int, packet: int) -> list[list[int]]:
-    """`size` values in equal parts, and these in packets of at most `packet` values, as equal as can be."""
-    ends = [size * part // parts for part in range(parts + 1)]
-    return [_even(end - begin, packet) for begin, end in zip(ends, ends[1:], strict=False)]
-
-
-def _even(size: int, largest: int) -> list[int]:
-    count = max(1, -(-size // largest))
-    return [size * (i + 1) // count - size * i // count for i in range(count)]
+    def part(self, number: int, place: torch.device, update: torch.device) -> Part:
+        packets = self.packets[number]
+        widths = [packet.width for packet in packets if packet.table]
+        return Part([packet.size for packet in packets], self.optimizer, place, update, widths)
 
 
 def make_rule(layout: Layout, part: Part, workers: int) -> Together | Apart:
@@ -95,7 +90,7 @@ def serve(team: Team) -> None:
     torch.set_num_threads(1)
     group, layout = meet(None)
     cpu = torch.device("cpu")
-    part = Part(layout.packets[team.rank - team.size], layout.optimizer, cpu, cpu)
+    part = layout.part(team.rank - team.size, cpu, cpu)
     lost: dict[int, BaseException] = {}
     ledger = Ledger(team)
 
@@ -131,9 +126,13 @@ class Server:
         self.clock, self.context, self.team, self._module = clock, context, context.team, module
         self._check()
         self.guard = Guard(context.clip, context.loss_scale)
-        self.flat = Flat(module, gradients=True)
+        self.tables = Tables(module if self.settings.embeddings == "rows" else nn.Module(), self._fetch)
+        self._check_tables()
+        self.flat = Flat(module, gradients=True, first=self.tables.all)
         self.moments = {name: torch.zeros(0) for name in make_optimizer({}).MOMENTS}
         self.updates = 0
+        self._fetches: list[tuple[Any, Any]] = []  # stamps of the waits for rows of tables
+        self._rows_sent = 0  # bytes
         self.ledger = Ledger(self.team)
         self.links = self._connect(make_optimizer)
         for name, parameter in self.flat.parameters.items():
@@ -157,11 +156,20 @@ class Server:
                 code=2,
             )
 
+    def _check_tables(self) -> None:
+        if self.settings.embeddings == "rows" and not self.tables.all:
+            raise LockstepError(
+                "strategy.embeddings=rows: this model has no embedding that is only looked up, so all of it is needed.",
+                "Leave it out, or use model.name=lstm.",
+                code=2,
+            )
+
     def _connect(self, make_optimizer: MakeOptimizer) -> list[Link]:
         """Lines to all holders; this worker may be one itself."""
-        size, parts = self.flat.values.numel(), self.team.servers or self.team.size
+        parts, tables = self.team.servers or self.team.size, self.tables.all
         packet = max(1, int(self.settings.bucket_mb * 2**20) // self.flat.values.element_size())
-        mine = Layout(cut(size, parts, packet), make_optimizer, self.settings.staleness, self.together)
+        packets = lay_out(self.flat, list(tables), parts, packet)
+        mine = Layout(packets, make_optimizer, self.settings.staleness, self.together)
         group, layout = meet(mine)
         patience = timedelta(seconds=self.team.timeout_seconds)
         nearest = self.team.size if self.team.servers else 0
@@ -171,17 +179,14 @@ class Server:
             desk = Desk()
             channels[self.team.rank] = desk.worker
             self.holder = self._hold(layout, desk, group)
-        ends = accumulate(sum(packets) for packets in layout.packets)
         return [
-            Link(channel, self.flat, end - sum(packets), packets)
-            for channel, packets, end in zip(channels, layout.packets, ends, strict=True)
+            Link(channel, self.flat, packets, tables) for channel, packets in zip(channels, layout.packets, strict=True)
         ]
 
     def _hold(self, layout: Layout, desk: Desk, group: dist.ProcessGroup) -> Holder:
         """This worker's own part, served to all of them."""
-        packets = layout.packets[self.team.rank]
         places = {"cpu": torch.device("cpu"), "device": self.team.device}
-        part = Part(packets, layout.optimizer, places[self.settings.parameters], places[self.settings.update])
+        part = layout.part(self.team.rank, places[self.settings.parameters], places[self.settings.update])
         channels: dict[int, Channel] = {worker: Wire(worker, group) for worker in range(self.team.size)}
         channels[self.team.rank] = desk.holder
 
@@ -206,6 +211,17 @@ class Server:
         if not self.together and not self.silent:
             for arrived in [link.pull(ask=True) for link in self.links]:
                 arrived()
+            self.tables.changed()
+
+    @torch.no_grad()
+    def _fetch(self, table: Table, rows: Tensor) -> None:
+        """Called where the forward pass is about to look something up."""
+        if self.silent:
+            return
+        begin = self.clock.stamp()
+        for arrived in [link.pull_rows(table.name, rows) for link in self.links]:
+            arrived()
+        self._fetches.append((begin, self.clock.stamp()))
 
     @contextmanager
     def micro(self, last: bool) -> Iterator[None]:
@@ -234,7 +250,12 @@ class Server:
         self.flat.gradient.zero_()
         for link in self.links:
             link.begin()
+        self.tables.end_step()
+        self.tables.changed()
         self.clock.move("update", "merge", self.clock.since(returned))
+        for begin, end in self._fetches:
+            self.clock.move("forward", "merge", self.clock.between(begin, end))
+        self._fetches.clear()
         sent = self._bytes() + self.sums.settle(self.team.size)
         return replace(outcome, bytes_sent=sent, merge_overlapped=_busy(spans, computed))
 
@@ -266,11 +287,15 @@ class Server:
         return Outcome(judgement.finite, judgement.norm, staleness=staleness), spans
 
     def _bytes(self) -> int:
-        """Gradients sent, and parameters that this worker sent to the others as a holder."""
+        """Gradients sent, and parameters that this worker sent to the others as a holder; of tables since the last step."""
         size = self.flat.values.element_size()
-        pushed = sum(len(link.values) for link in self.links if not link.own)
-        held = sum(len(link.values) for link in self.links if link.own)
-        return size * (pushed + held * (self.team.size - 1))
+        pushed = sum(link.sent_in_full for link in self.links if not link.own)
+        held = sum(link.sent_in_full for link in self.links if link.own)
+        rows = sum(link.rows_sent for link in self.links)
+        if self.holder is not None:
+            rows += sum(sent for worker, sent in self.holder.rows_sent.items() if worker != self.team.rank)
+        before, self._rows_sent = self._rows_sent, rows
+        return size * (pushed + held * (self.team.size - 1)) + rows - before
 
     def agree(self, loss_sum: float, stop: bool) -> Agreed:
         if self.together:
@@ -283,6 +308,8 @@ class Server:
     def quiesce(self) -> Iterator[Calm]:
         """In async mode worker 0 takes what it needs, and the others go on while it evaluates and saves."""
         if self.together:
+            self.tables.need_all()
+            self._fetches.clear()
             yield Calm(self._module, self.team)
             return
         if self.team.primary:
@@ -317,6 +344,7 @@ class Server:
 
     def _read(self) -> None:
         self.updates = [link.read(self._vectors()) for link in self.links][0]
+        self.tables.whole()
 
     def _write(self) -> None:
         for link in self.links:

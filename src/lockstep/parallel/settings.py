@@ -37,6 +37,10 @@ class StrategySettings(Settings):
     staleness: int | None = Field(None, ge=1)
     """server, async: at most so many updates of others may come between a gradient's parameters and its update; workers
     that are ahead wait. At least the number of workers minus one."""
+    embeddings: Literal["whole", "rows"] = "whole"
+    """server: `rows` sends only those rows of embedding tables that a step uses, both ways; the update is the same. It
+    pays where the vocabulary is large and the batch small, for models that look words up in tables which serve nothing
+    else (model.name=lstm)."""
     parameters: Place = "cpu"
     """server: where a worker keeps the parameters that it holds for all; `device` is its GPU."""
     update: Place = "cpu"
@@ -61,6 +65,8 @@ class StrategySettings(Settings):
     def _servers_serve(self) -> Self:
         if self.servers and self.name != "server":
             raise ValueError(f"strategy.servers={self.servers} is for strategy.name=server, not {self.name}")
+        if self.embeddings == "rows" and self.name != "server":
+            raise ValueError(f"strategy.embeddings=rows is for strategy.name=server, not {self.name}")
         if self.gradients == "powersgd" and self.name in ("sharded", "local"):
             raise ValueError(f"strategy.gradients=powersgd is for strategy.name=allreduce, not {self.name}")
         return self
