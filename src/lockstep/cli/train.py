@@ -57,6 +57,7 @@ def run_training(
 ) -> None:
     """Trains in this process, in workers of our own, or as a worker of somebody else's; then prints the summary."""
     from lockstep.launch.joined import joined
+    from lockstep.parent import die_with_parent
     from lockstep.remote.place import is_remote
     from lockstep.remote.store import Store
     from lockstep.rundir import RunDirectory
@@ -65,12 +66,14 @@ def run_training(
     begin = time.time()
     told_to_stop: int | None = None
     if joined():
-        worker.die_with_parent()
+        die_with_parent()
         worker.train(config, run)
         primary = os.environ["RANK"] == "0"
     else:
         from lockstep.cli.common import prepare_corpus
 
+        if "LOCKSTEP_LAUNCHER" in os.environ:  # a trial of a study
+            die_with_parent()
         if is_remote(run):
             Store(str(run)).read("config.yaml")  # a store that cannot be used shows before the corpus is prepared
         else:

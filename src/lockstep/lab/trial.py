@@ -27,6 +27,11 @@ class Trial:
         """Without the warm-up."""
         return [[line for line in lines if not line["warmup"]] for lines in self.steps]
 
+    @property
+    def launch(self) -> Line:
+        """The `run` line: precision, threads, what is counted."""
+        return read(self.run / "journal").of("run")[-1]
+
 
 def attempt(
     run: Path,
@@ -42,8 +47,9 @@ def attempt(
         cores = len(os.sched_getaffinity(0))  # which the emulated hosts share
         settings = [*settings, f"train.threads={max(1, cores // len(network.members))}"]
     words = ["train", str(config), *settings, f"strategy.servers={servers}", "--run", str(run)]
-    environment = os.environ | {"LOCKSTEP_WITHOUT": without}
+    environment = os.environ | {"LOCKSTEP_WITHOUT": without, "TMPDIR": str(run.parent)}  # nothing stays elsewhere
     if network is None:
+        environment["LOCKSTEP_LAUNCHER"] = str(os.getpid())  # it ends when its starter does
         errors = _together([[sys.executable, "-m", "lockstep", *words, "--workers", str(workers)]], [environment])
     else:
         program = [sys.executable, "-m", "lockstep", *words]
