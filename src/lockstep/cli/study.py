@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -68,9 +68,9 @@ def run_study(
     """Measure how training scales, and where the speed-up that is missing went.
 
     Trains the job for a few steps in every combination of workers, strategy, link and batch, each in every round. It also
-    measures one worker alone, independent replicas (the yardstick), and runs without input and without communication. Prints
-    speed, speed-up, the phases of a step, and the lost speed-up by cause: contention on the host, input, imbalance, exposed
-    communication, update. FOLDER/study.html has the charts, FOLDER/study.json everything.
+    measures one worker alone, independent replicas (the yardstick), and runs without input and without communication. The
+    tables tell speed, speed-up, the phases of a step, and the lost speed-up by cause: contention on the host, input,
+    imbalance, exposed communication, update. FOLDER/study.html has the charts, FOLDER/study.json everything.
 
     Each worker has the same share of a step whatever their number, and the same threads. Leave the machine alone meanwhile.
     What is measured is stored at once: after Ctrl-C or a crash the same command goes on.
@@ -200,9 +200,12 @@ def _print(console: "Console", table: "Table") -> None:
     from rich.markup import escape
     from rich.table import Table as Drawn
 
-    drawn = Drawn(box=box.SIMPLE, title=escape(table.title), title_justify="left", title_style="bold")
+    drawn = Drawn(
+        box=box.SIMPLE_HEAD, title=escape(table.title), title_justify="left", title_style="bold", pad_edge=False
+    )
     for place, head in enumerate(table.heads):
-        drawn.add_column(escape(head), justify="left" if table.words or not place else "right", overflow="fold")
+        justify: Literal["left", "right"] = "left" if table.words or not place else "right"
+        drawn.add_column(escape(head), justify=justify, overflow="fold", no_wrap=not place and not table.words)
     for row in table.rows:
         drawn.add_row(*(escape(value) for value in row))
     console.print(drawn)

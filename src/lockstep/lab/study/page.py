@@ -100,12 +100,10 @@ def _speedups(found: Results, matrix: Matrix) -> list[Chart]:
 def _speeds(found: Results, matrix: Matrix) -> Chart:
     labels = [tables.label(row, matrix) for row in found.rows]
     values = [row.sample.words_per_second for row in found.rows]
-    texts = [
-        f"{count(row.sample.words_per_second)} ({count(row.lowest)} to {count(row.highest)})" for row in found.rows
-    ]
+    texts = [count(value) for value in values]
     colours = ["--blue" if row.loss is not None else "--pale" for row in found.rows]
     says = "; ".join(f"{label} {text}" for label, text in zip(labels, texts, strict=True))
-    title = f"{found.unit.capitalize()} per second, all workers: median round (slowest to fastest)"
+    title = f"{found.unit.capitalize()} per second, all workers, median round"
     return charts.bars("words-per-second", title, says, labels, values, texts, f"{found.unit} per second", colours)
 
 
@@ -122,7 +120,7 @@ def _phases(found: Results, matrix: Matrix) -> Chart:
 def _lost(found: Results, matrix: Matrix) -> Chart:
     rows = [row for row in found.rows if row.loss is not None]
     labels = [tables.label(row, matrix) for row in rows]
-    parts = {"speed-up": ([row.speedup for row in rows], "--blue")}
+    parts = {"reached": ([row.speedup for row in rows], "--blue")}
     for cause, name in NAMES.items():
         parts[name] = ([max(0.0, _share(row, cause)) for row in rows], CAUSE_COLOURS[cause])
     says = "; ".join(

@@ -59,9 +59,6 @@ class Results:
             "rows": [row.facts() for row in self.rows],
         }
 
-    def row(self, cell: Cell) -> Row:
-        return next(row for row in self.rows if row.cell == cell)
-
 
 def find(study: Study) -> Results:
     matrix = study.matrix

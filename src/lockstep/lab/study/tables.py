@@ -2,7 +2,7 @@
 
 from lockstep.explain.appendix import Table
 from lockstep.explain.steps import PHASES
-from lockstep.explain.units import count, milliseconds, seconds
+from lockstep.explain.units import count, seconds
 from lockstep.lab.study.cells import Matrix
 from lockstep.lab.study.results import Results, Row
 from lockstep.lab.study.shares import NAMES
@@ -17,7 +17,7 @@ def label(row: Row, matrix: Matrix) -> str:
 
 
 def tables(found: Results, matrix: Matrix) -> list[Table]:
-    return [speed(found, matrix), breakdown(found, matrix), *([lost(found, matrix)] if len(matrix.workers) > 1 else [])]
+    return [speed(found, matrix), breakdown(found, matrix), *([lost(found, matrix)] if max(matrix.workers) > 1 else [])]
 
 
 def speed(found: Results, matrix: Matrix) -> Table:
@@ -48,7 +48,7 @@ def breakdown(found: Results, matrix: Matrix) -> Table:
     for row in found.rows:
         rest = row.sample.step - sum(row.sample.phases.values())
         cells = [*(row.sample.phases[phase] for phase in SHOWN), rest, row.sample.step]
-        rows.append((label(row, matrix), *(milliseconds(value).removesuffix(" ms") for value in cells)))
+        rows.append((label(row, matrix), *(f"{1e3 * value:,.1f}" for value in cells)))
     note = (
         "Milliseconds of a step, mean over the workers. Merge is what was waited for; the journal lies between steps."
     )
