@@ -1,7 +1,6 @@
 """The arithmetic of a study: speed by the clock, shares of the loss that add up under the right names."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,39 +10,14 @@ import pytest
 
 from lockstep.config import RunConfig
 from lockstep.errors import LockstepError
-from lockstep.lab.study.cells import Cell, Matrix, check_links, strategy_word
+from lockstep.lab.study.cells import Cell, check_links, strategy_word
 from lockstep.lab.study.compare import compare
 from lockstep.lab.study.page import write
 from lockstep.lab.study.results import find
 from lockstep.lab.study.sample import PARTS, Sample, measure, middle
 from lockstep.lab.study.shares import NAMES, Shares, divide
-from lockstep.lab.study.store import Study, Taken, begin, held, read_study
-
-PLAIN = {"input": 0.0, "forward": 0.04, "backward": 0.05, "merge": 0.0, "update": 0.01}
-GAP = 0.002
-WARMUP = 5
-
-Phases = Callable[[int, int], dict[str, float]]
-
-
-def journals(
-    workers: int, phases: Phases, scope: str = "global", words: int = 100, steps: int = 25
-) -> list[list[dict[str, Any]]]:
-    """Step lines of workers whose steps take what `phases(rank, step)` says, and a little more between them."""
-    found = []
-    for rank in range(workers):
-        now, lines = 1000.0, []
-        for step in range(1, steps + 1):
-            taken = phases(rank, step)
-            now += sum(taken.values()) + GAP
-            line = {"step": step, "time": now, "phases": taken, "words": {"target": words}, "scope": scope}
-            lines.append(line | {"seconds": sum(taken.values())})
-        found.append(lines)
-    return found
-
-
-def _always(taken: dict[str, float], rank: int, step: int) -> dict[str, float]:
-    return taken
+from lockstep.lab.study.store import begin, held, read_study
+from studies import GAP, MATRIX, PLAIN, WARMUP, Phases, always, journals, made_up
 
 
 def alone() -> Sample:
@@ -107,6 +81,35 @@ def test_meetings_of_workers_that_train_alone_are_communication_and_waiting_is_i
     assert found.by_cause["imbalance"] == pytest.approx(0.01 * unit, rel=0.05)
 
 
+def test_waiting_for_a_worker_whose_input_is_late_is_input() -> None:
+    """As replicas do, which run at most a few steps ahead of each other."""
+    found = measure(journals(2, lambda r, s: PLAIN | ({"input": 0.1} if r else {"merge": 0.1}), "worker"), WARMUP)
+    assert found.parts["input"] == pytest.approx(0.1)
+    assert found.parts["imbalance"] == found.parts["merge"] == pytest.approx(0.0)
+
+
+def test_shares_that_are_taken_as_they_come_are_pushed_without_waiting_for_anybody() -> None:
+    """Asynchronous servers: worker 1 is slower, and each has shares of its own."""
+    lines = journals(2, lambda r, s: PLAIN | {"merge": 0.05, "forward": 0.04 + 0.05 * r}, "worker")
+    for rank, worker in enumerate(lines):
+        for line in worker:
+            line |= {"step": 2 * line["step"] + rank, "part": rank}
+    found = measure(lines, 2 * WARMUP)
+    assert found.parts["merge"] == pytest.approx(0.05)
+    assert found.parts["imbalance"] > 0.01
+    assert sum(found.parts.values()) == pytest.approx(found.step)
+
+
+def test_input_that_holds_back_one_worker_alone_is_told(tmp_path: Path) -> None:
+    assert not any("even one worker" in sentence for sentence in find(made_up(tmp_path)).verdict)
+    study = made_up(tmp_path)
+    study.trials = [
+        replace(trial, sample=replace(trial.sample, phases=trial.sample.phases | {"input": 0.05}))
+        for trial in study.trials
+    ]
+    assert any("even one worker" in sentence for sentence in find(study).verdict)
+
+
 def test_a_trial_of_warmup_only_is_refused() -> None:
     with pytest.raises(LockstepError, match="too short"):
         measure(journals(2, lambda rank, step: PLAIN, steps=5), WARMUP)
@@ -162,15 +165,10 @@ def test_shares_of_other_sizes_are_compared_word_by_word() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 def test_the_median_round_still_adds_up(count: int) -> None:
-    rounds = [measure(journals(2, partial(_always, PLAIN | {"merge": 0.01 * n})), WARMUP) for n in range(count)]
+    rounds = [measure(journals(2, partial(always, PLAIN | {"merge": 0.01 * n})), WARMUP) for n in range(count)]
     chosen = middle(rounds)
     assert sum(chosen.parts.values()) == pytest.approx(chosen.step)
     assert chosen.parts["merge"] == pytest.approx(0.01 * (count - 1) / 2)
-
-
-MATRIX = Matrix(
-    (1, 2, 4), ("allreduce", "replicas", "local:every=10"), ("none", "1gbit"), (500, 1000), "words", 20, 5, 3, 1
-)
 
 
 def test_every_row_to_compare_with_is_there_for_every_worker_count() -> None:
@@ -228,22 +226,6 @@ def test_links_are_rates_and_need_root(monkeypatch: pytest.MonkeyPatch) -> None:
     check_links(["1.5gbit"], ["allreduce"])
     with pytest.raises(LockstepError, match="resilient"):
         check_links(["1gbit"], ["allreduce", "resilient"])
-
-
-def made_up(folder: Path, slower: float = 0.0, **changed: Any) -> Study:
-    """A finished study whose all-reduce waits 50 ms in every step."""
-    matrix = replace(MATRIX, links=("none",), batches=(500,), **changed)
-    job = {"batch": {"fixed_length": None, "shuffle": True}, "peak": slower}
-    settings = {"matrix": matrix.facts(), "machine": {"host": "here", "cores": 2}, "fault": "", "job": job}
-    environment = {"load_before": 0.0, "began": "today", "unit": "words", "precision": "fp32", "device": "cpu"}
-    study = Study(folder, settings, environment, finished=True)
-    for turn in range(matrix.rounds):
-        for cell in matrix.cells():
-            waits = 0.05 if cell.name == "allreduce" and cell.without != "communication" else 0.0
-            taken = PLAIN | {"merge": waits, "forward": 0.04 + slower + 0.001 * turn}
-            lines = journals(cell.workers, partial(_always, taken), "global" if cell.name == "allreduce" else "worker")
-            study.trials.append(Taken(cell, turn, measure(lines, WARMUP, cell.without == "communication"), 9.0))
-    return study
 
 
 def test_the_verdict_names_the_largest_share_of_the_fastest_setting(tmp_path: Path) -> None:

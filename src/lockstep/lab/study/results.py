@@ -107,7 +107,7 @@ def _sentence(best: Row, matrix: Matrix) -> str:
 
 
 def _beyond(rows: Sequence[Row], best: Row | None) -> list[str]:
-    """What the yardstick and the run without input say."""
+    """What the yardstick says, and what one worker alone waits for."""
     said: list[str] = []
     if best is None:
         return said
@@ -119,13 +119,10 @@ def _beyond(rows: Sequence[Row], best: Row | None) -> list[str]:
                 f"Independent replicas, which exchange nothing, are {row.speedup:.2f} times as fast as one worker: only "
                 f"the distance to that is communication."
             )
-    alone, free = (
-        next(row for row in rows if row.cell == Cell(1, ALONE, NO_LINK, batch, without))
-        for without in ("nothing", "input")
-    )
-    gain = free.sample.words_per_second / alone.sample.words_per_second - 1
-    if gain > 0.1 and free.lowest > alone.highest:
-        said.append(f"Input holds back even one worker: without it that is {share(gain)} faster.")
+    alone = next(row for row in rows if row.cell == Cell(1, ALONE, NO_LINK, batch))
+    waits = alone.sample.phases["input"] / alone.sample.step
+    if waits > 0.1:
+        said.append(f"Input holds back even one worker alone: it waits for it in {share(waits)} of a step.")
     return said
 
 

@@ -149,28 +149,34 @@ def _of_the_last(workers: list[_Worker]) -> dict[str, float]:
 
 
 def _of_all(workers: list[_Worker], means: dict[str, float]) -> dict[str, float]:
-    """Where workers meet now and then, what the last one waits is the exchange, and what the others wait more is imbalance.
-    Those that take shares as they come never wait for each other."""
-    work, waits = _aligned(workers)
+    """Where workers meet now and then, what the last one waits is the exchange. What the others wait more is because it has
+    more to compute, or had to wait for input. Those that take shares as they come never wait for each other."""
+    rows, meeting = _aligned(workers)
+    phases = {name: np.array([[line["phases"][name] for line in row] for row in rows]) for name in PHASES}
+    work = phases["forward"] + phases["backward"]  # [workers, steps]
     fair = float(unequal(work, work.argmax(0)).fair.mean())
     parts = {name: means[name] for name in ("input", "merge", "update")}
     imbalance = means["forward"] + means["backward"] - fair
-    if waits is not None:
-        parts["merge"] = min(parts["merge"], float(waits.min(0).mean()))
-        imbalance += means["merge"] - parts["merge"]
+    if meeting:
+        parts["merge"] = min(means["merge"], float(phases["merge"].min(0).mean()))
+        by_input = (means["merge"] - parts["merge"]) * _fault_of_input(work, phases["input"])
+        parts["input"] += by_input
+        imbalance += means["merge"] - parts["merge"] - by_input
     return parts | {"work": fair, "imbalance": imbalance}
 
 
-def _aligned(workers: list[_Worker]) -> tuple[Column, Column | None]:
-    """Forward and backward [workers, steps], and merge where it is the same step that stands in a column."""
+def _fault_of_input(work: Column, given: Column) -> float:
+    """The part of the slowest worker's lateness for which its input is to blame."""
+    slowest = int((work + given).mean(1).argmax())
+    more_input, more_work = (max(0.0, float((one[slowest] - one.mean(0)).mean())) for one in (given, work))
+    return more_input / (more_input + more_work) if more_input else 0.0
+
+
+def _aligned(workers: list[_Worker]) -> tuple[list[list[Line]], bool]:
+    """Lines of all workers side by side, and whether they are of the same steps."""
     by_step = [{line["step"]: line for line in one.lines} for one in workers]
     common = sorted(set.intersection(*(set(lines) for lines in by_step)))
-    meeting = bool(common) and not any("part" in line for one in workers for line in one.lines)
+    if common and not any("part" in line for one in workers for line in one.lines):
+        return [[lines[step] for step in common] for lines in by_step], True
     shortest = min(len(one.lines) for one in workers)
-    rows = (
-        [[lines[step] for step in common] for lines in by_step]
-        if meeting
-        else [one.lines[:shortest] for one in workers]
-    )
-    work = np.array([[line["phases"]["forward"] + line["phases"]["backward"] for line in row] for row in rows])
-    return work, np.array([[line["phases"]["merge"] for line in row] for row in rows]) if meeting else None
+    return [one.lines[:shortest] for one in workers], False
