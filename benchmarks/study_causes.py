@@ -33,14 +33,11 @@ class Cause:
 
 
 def causes(cores: int) -> list[Cause]:
+    by_count = ["data.grammar.train=600", "batch.words=null", "batch.sentences=300", "batch.balance=false"]
     return [
-        Cause(f"{4 * cores} threads for each of two workers", "contention", ["--threads", str(4 * cores)]),
+        Cause("every worker has as many threads as there are cores", "contention", ["--threads", str(cores)]),
         Cause("worker 1 gets a batch a second", "input", fault="slow:phase=input:rank=1:ms=1000"),
-        Cause(
-            "shares dealt by count, long sentences last",
-            "imbalance",
-            ["data.grammar.train=3000", "batch.balance=false"],
-        ),
+        Cause("short sentences for worker 0, long ones for worker 1", "imbalance", by_count),
         Cause("a link of 100 Mbit/s", "communication", ["--links", "100mbit"], root=True),
     ]
 
@@ -49,7 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config", nargs="?", default="configs/demo.yaml")
     parser.add_argument("settings", nargs="*", help="key=value settings to change")
-    parser.add_argument("--batch", default="4000", help="words of each worker in a step")
+    parser.add_argument("--words", default="2000", help="of each worker in a step")
     parser.add_argument("--steps", default="20")
     parser.add_argument("--rounds", default="3")
     parser.add_argument("--only", choices=SHARES, help="one of the causes")
@@ -61,8 +58,8 @@ def main() -> None:
             if options.only not in (None, cause.name) or (cause.root and os.geteuid() != 0):
                 continue
             folder = (options.out or Path(elsewhere)) / cause.name
-            measured = ["--batch", options.batch, "--steps", options.steps, "--rounds", options.rounds]
-            words = [options.config, *options.settings, *cause.options, *measured, "--out", str(folder), "--json"]
+            measured = ["--steps", options.steps, "--rounds", options.rounds, "--out", str(folder), "--json"]
+            words = [options.config, f"batch.words={options.words}", *options.settings, *cause.options, *measured]
             command = [sys.executable, "-m", "lockstep", "study", *words]
             environment = os.environ | {"LOCKSTEP_FAULT": cause.fault}
             found = json.loads(subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout)

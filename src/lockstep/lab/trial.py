@@ -73,6 +73,7 @@ def _together(commands: list[list[str]], environments: list[dict[str, str]]) -> 
     finally:
         for process in processes:
             process.kill()
+            process.wait()
     failed = [text.strip() for process, text in zip(processes, said, strict=True) if process.returncode]
     return failed[0].removeprefix("Error: ") if failed else ""
 

@@ -1,6 +1,8 @@
 """A finished study as one offline page, and as text."""
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +23,8 @@ from lockstep.lab.study.shares import NAMES
 from lockstep.lab.study.store import Study
 
 PAGE, TEXT = "study.html", "study.md"
-COLOURS = ("--blue", "--vermilion", "--green", "--purple", "--orange", "--sky")
+COLOURS = ("--grey", "--blue", "--vermilion", "--green", "--purple", "--orange", "--sky", "--brown", "--yellow")
+"""Of replicas first."""
 CAUSE_COLOURS = {
     "contention": "--orange",
     "input": "--purple",
@@ -70,31 +73,37 @@ def _parts(found: Results, matrix: Matrix) -> list[Part]:
 
 def _speedups(found: Results, matrix: Matrix) -> list[Chart]:
     """One for every batch and link: workers to the right, speed-up upwards."""
-    counts = np.array(sorted({1, *matrix.workers}), float)
+    counts = sorted({1, *matrix.workers})
     drawn = []
     for batch in matrix.batches:
         for link in matrix.links:
-            shown = [Line("ideal", counts, counts, "--grey", "dash")]
-            for place, strategy in enumerate(dict.fromkeys((YARDSTICK, *matrix.strategies))):
-                rows = [row for row in found.rows if row.loss is not None and row.cell.strategy == strategy]
-                here = [row for row in rows if row.cell.batch == batch and row.cell.link in (link, NO_LINK)]
-                if strategy != YARDSTICK:
-                    here = [row for row in here if row.cell.link == link]
-                x = np.array([1.0, *(float(row.cell.workers) for row in here)])
-                y = np.array([1.0, *(row.speedup for row in here)])
-                colour = "--grey" if strategy == YARDSTICK else COLOURS[(place - 1) % len(COLOURS)]
-                shown.append(Line(strategy, x, y, colour, "dot" if strategy == YARDSTICK else "solid", markers=True))
+            shown = _lines(found, matrix, batch, link)
             says = "; ".join(
-                f"{line.label} {number(float(line.y[-1]))} with {int(line.x[-1])} workers" for line in shown[1:]
+                f"{line.label} {number(float(line.y[-1]))} with {int(line.x[-1])} workers" for line in shown
             )
             where = "" if link == NO_LINK else f" over {link}"
             size = f", {batch:,} {matrix.unit} a worker" if len(matrix.batches) > 1 else ""
-            title = f"Speed-up{where}{size}"
-            name = f"speedup-{link}-{batch}".replace(".", "-")
+            name, title = f"speedup-{link}-{batch}".replace(".", "-"), f"Speed-up{where}{size}"
             chart = charts.lines(name, title, says, shown, "workers", "times one worker", zero=True, height=340)
-            chart.figure["layout"]["xaxis"] |= {"tickvals": counts.tolist(), "tickformat": "d"}
-            drawn.append(chart)
+            layout = chart.figure["layout"]
+            layout["xaxis"] |= {"tickvals": counts, "tickformat": "d"}
+            layout |= {"annotations": [], "margin": {"r": 12, "t": 8}}  # names of many lines need a legend
+            drawn.append(replace(chart, legend=tuple((line.label, line.colour) for line in shown)))
     return drawn
+
+
+def _lines(found: Results, matrix: Matrix, batch: int, link: str) -> list[Line]:
+    counts = np.array(sorted({1, *matrix.workers}), float)
+    shown = [Line("ideal", counts, counts, "--pale", "dash")]
+    for place, strategy in enumerate(dict.fromkeys((YARDSTICK, *matrix.strategies))):
+        over = NO_LINK if strategy == YARDSTICK else link
+        rows = [row for row in found.rows if row.loss is not None and row.cell.strategy == strategy]
+        here = [row for row in rows if row.cell.batch == batch and row.cell.link == over]
+        x = np.array([1.0, *(float(row.cell.workers) for row in here)])
+        y = np.array([1.0, *(row.speedup for row in here)])
+        dash = "dot" if strategy == YARDSTICK else "solid"
+        shown.append(Line(strategy, x, y, COLOURS[place % len(COLOURS)], dash, markers=True))
+    return shown
 
 
 def _speeds(found: Results, matrix: Matrix) -> Chart:
@@ -104,7 +113,9 @@ def _speeds(found: Results, matrix: Matrix) -> Chart:
     colours = ["--blue" if row.loss is not None else "--pale" for row in found.rows]
     says = "; ".join(f"{label} {text}" for label, text in zip(labels, texts, strict=True))
     title = f"{found.unit.capitalize()} per second, all workers, median round"
-    return charts.bars("words-per-second", title, says, labels, values, texts, f"{found.unit} per second", colours)
+    return _folded(
+        charts.bars("words-per-second", title, says, labels, values, texts, f"{found.unit} per second", colours)
+    )
 
 
 def _phases(found: Results, matrix: Matrix) -> Chart:
@@ -114,7 +125,9 @@ def _phases(found: Results, matrix: Matrix) -> Chart:
     }
     says = "; ".join(f"{label} {milliseconds(row.sample.step)}" for label, row in zip(labels, found.rows, strict=True))
     title = "A step by phase, mean over the workers"
-    return charts.stacked("phases", title, says, labels, parts, "milliseconds", lambda value: f"{number(value)} ms")
+    return _folded(
+        charts.stacked("phases", title, says, labels, parts, "milliseconds", lambda value: f"{number(value)} ms")
+    )
 
 
 def _lost(found: Results, matrix: Matrix) -> Chart:
@@ -127,7 +140,14 @@ def _lost(found: Results, matrix: Matrix) -> Chart:
         f"{label} {row.speedup:.2f} of {row.cell.workers}" for label, row in zip(labels, rows, strict=True)
     )
     title = "Reached, and what took the rest (shares below nothing are not drawn)"
-    return charts.stacked("lost", title, says, labels, parts, "times one worker", lambda value: f"{value:.2f}")
+    return _folded(charts.stacked("lost", title, says, labels, parts, "times one worker", lambda value: f"{value:.2f}"))
+
+
+def _folded(chart: Chart) -> Chart:
+    """Long names of bars in two lines, so that they fit on a phone."""
+    for bar in chart.figure["data"]:
+        bar["y"] = [re.sub("[:,] ?", "<br>", name, count=1) for name in bar["y"]]
+    return chart
 
 
 def _share(row: Row, cause: str) -> float:

@@ -109,7 +109,7 @@ def begin(folder: Path, settings: dict[str, Any], environment: dict[str, Any]) -
             f"Keep the settings, or {ELSEWHERE}.",
             code=2,
         )
-    known.settings = settings
+    known.settings, known.finished = settings, False
     return known
 
 
@@ -119,19 +119,20 @@ def held(folder: Path) -> Iterator[Path]:
     start when there was no end."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with (folder / ".lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise LockstepError(f"Another study is being measured in {folder}.", "Wait for it to end.") from None
-            remove(folder / TRIALS)
-            (folder / TRIALS).mkdir()
-            try:
-                yield folder / TRIALS
-            finally:
-                remove(folder / TRIALS)
+        lock = (folder / ".lock").open("w")
     except OSError as error:
         raise disk_error(folder, error, ELSEWHERE) from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LockstepError(f"Another study is being measured in {folder}.", "Wait for it to end.") from None
+        remove(folder / TRIALS)
+        (folder / TRIALS).mkdir()
+        try:
+            yield folder / TRIALS
+        finally:
+            remove(folder / TRIALS)
 
 
 def remove(folder: Path) -> None:

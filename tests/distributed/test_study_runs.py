@@ -129,6 +129,26 @@ def test_slow_input_is_called_input(tiny: Tiny, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_oversubscribed_threads_are_contention(tiny: Tiny, tmp_path: Path) -> None:
+    """One worker alone has the whole machine, and each of two wants it too."""
+    cores = str(len(os.sched_getaffinity(0)))
+    large = ("model.width=256", "model.feed_forward=1024", "batch.words=1000")
+    found = measured(tiny.config, tmp_path, *large, "--threads", cores, "--steps", 10, "--rounds", 1)
+    assert found["cause"] == "contention"
+    assert any("oversubscribed" in note for note in found["notes"])
+
+
+@pytest.mark.slow
+def test_unbalanced_batches_are_imbalance(tiny: Tiny, tmp_path: Path) -> None:
+    """A step is all there is, in the order of its lengths: worker 0 gets the short half, worker 1 the long one."""
+    by_count = ("batch.words=null", "batch.sentences=150", "batch.balance=false")
+    found = measured(
+        tiny.config, tmp_path, "model.width=256", "model.feed_forward=1024", *by_count, "--steps", 10, "--rounds", 1
+    )
+    assert found["cause"] == "imbalance"
+
+
+@pytest.mark.slow
 def test_every_strategy_has_its_row(tiny: Tiny, tmp_path: Path) -> None:
     strategies = "allreduce:gradients=bf16,sharded,server,server:servers=1,server:mode=async,local:every=5"
     options = ("--strategies", strategies, "--steps", 10, "--rounds", 1, "--no-shuffle", "--fixed-length", 8)
