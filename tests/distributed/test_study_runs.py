@@ -67,7 +67,7 @@ def test_an_interrupted_study_leaves_nothing_behind_and_goes_on(tiny: Tiny, tmp_
     assert had < stored(folder) < CELLS
 
     refused = lockstep(*words(tiny.config, folder), "batch.words=160", code=2, fault=SLOW_WORKER)
-    assert "begun with other settings: job.batch.words was 150 and is now 160" in refused.stderr
+    assert "begun with other settings: matrix.batches was [150] and is now [160]" in refused.stderr
     again = lockstep(*words(tiny.config, folder), "--json", fault=SLOW_WORKER)
     facts = json.loads(again.stdout)
     assert again.stderr.count("trial ") == CELLS - had - 1
