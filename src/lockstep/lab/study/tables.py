@@ -63,7 +63,7 @@ def lost(found: Results, matrix: Matrix) -> Table:
             continue
         shares = row.loss.shares
         values = [*shares.by_cause.values(), shares.rest]
-        numbers = (f"{value:.2f}" for value in (shares.lost, *values))
+        numbers = (f"{round(value, 2) + 0.0:.2f}" for value in (shares.lost, *values))  # no minus before a zero
         rows.append((label(row, matrix), *numbers, shares.cause or "nothing"))
     note = (
         "In units of speed-up: n workers lack so much of n; the shares and the rest, which is not explained, add up to it. "
