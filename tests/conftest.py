@@ -10,11 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import yaml
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 WORDS = [consonant + vowel for consonant in "bdgklmn" for vowel in "aeiou"]
 LSTM = ("model.name=lstm", "model.encoder_layers=1", "model.decoder_layers=2", "model.width=16")
@@ -131,6 +134,18 @@ def tiny_images(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     }
     (folder / "tiny.yaml").write_text(yaml.safe_dump(config))
     return Tiny(folder)
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    from playwright.sync_api import sync_playwright
+
+    from pages import CHROMIUM
+
+    with sync_playwright() as tools:
+        found = tools.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"] if os.getuid() == 0 else [])
+        yield found
+        found.close()
 
 
 def command(*words: object) -> list[str]:

@@ -1,52 +1,16 @@
 """The page as a person sees it: in a real browser, without a network, on desk and phone, by day and by night."""
 
-import os
-import shutil
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser
 
 from conftest import Tiny, lockstep
 from lockstep.explain.report import make, write
 from madeup import MadeUp
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-OUTPUT = Path(os.environ.get("LOCKSTEP_TEST_OUTPUT") or Path(__file__).parents[1] / "output")
-DRAWN = "[...document.querySelectorAll('.plot')].every(plot => plot.dataset.drawn === 'yes')"
-MARKS = """
-[...document.querySelectorAll('.plot')].map(plot => {
-  const marks = [...plot.querySelectorAll('.scatterlayer .trace path, .barlayer .point path')];
-  const seen = marks.filter(mark => { const box = mark.getBoundingClientRect(); return box.width + box.height > 0; });
-  return [plot.id, seen.length, plot.getAttribute('aria-label').length];
-})
-"""
-CONTRAST = """
-[...document.querySelectorAll('.chip, .muted, summary, dt, p, h2, td, th, .legend span')].map(node => {
-  const light = text => {
-    const parts = text.match(/[0-9.]+/g).slice(0, 3).map(part => part / 255);
-    const [r, g, b] = parts.map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  let ground = node;
-  while (getComputedStyle(ground).backgroundColor === 'rgba(0, 0, 0, 0)') ground = ground.parentElement;
-  const pair = [light(getComputedStyle(node).color), light(getComputedStyle(ground).backgroundColor)].sort((a, b) => b - a);
-  return [(pair[0] + 0.05) / (pair[1] + 0.05), node.className || node.tagName];
-})
-"""
+from pages import CHROMIUM, CONTRAST, MARKS, keep, opened, until
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here (Debian package chromium)")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as tools:
-        found = tools.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"] if os.getuid() == 0 else [])
-        yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")
@@ -56,33 +20,6 @@ def trained(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = ("train.steps=60", "train.evaluate_every=10", "train.checkpoint_every=20")
     lockstep("train", tiny.config, *settings, "--workers", 2, "--run", run)
     return run / "report.html"
-
-
-def until(page: Page, condition: str, seconds: float = 30.0) -> None:
-    """The page forbids `eval`, which the browser driver's own waiting needs."""
-    deadline = time.monotonic() + seconds
-    while not page.evaluate(condition):
-        assert time.monotonic() < deadline, f"not in {seconds} seconds: {condition}"
-        time.sleep(0.05)
-
-
-@contextmanager
-def opened(browser: Browser, path: Path, width: int = 1200, scheme: str = "light") -> Iterator[Page]:
-    """The page with all charts drawn; fails when the browser complains or anything but the file is asked for."""
-    dark = scheme == "dark"
-    context = browser.new_context(
-        viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light", offline=True
-    )
-    page, complaints, asked = context.new_page(), list[str](), list[str]()
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("request", lambda request: asked.append(request.url))
-    page.goto(path.as_uri())
-    until(page, DRAWN)
-    yield page
-    assert complaints == []
-    assert asked == [path.as_uri()]
-    context.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -95,8 +32,7 @@ def test_every_chart_is_drawn_and_nothing_sticks_out(browser: Browser, trained: 
             assert marks > 0, f"{name} is empty"
             assert words > 20, f"{name} has no text for those who cannot see it"
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        OUTPUT.mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=OUTPUT / f"report-{width}-{scheme}.png", full_page=True)
+        keep(page, f"report-{width}-{scheme}")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -225,3 +225,21 @@ def test_the_digest_names_exactly_these_sentences_in_this_order() -> None:
     assert digest(1, 2, 3) == "2bcb8d87"
     assert digest(1, 2, 3) == digest(1, 2, 3, dtype=np.int32)
     assert len({digest(1, 2, 3), digest(1, 3, 2), digest(1, 2), digest(1, 2, 4)}) == 4
+
+
+def test_without_shuffle_and_bucket_the_sentences_come_as_in_the_text_in_every_pass() -> None:
+    unshuffled = order(corpus(30), sentences=8, bucket=False, shuffle=False)
+    for epoch in (0, 1):
+        assert [index for batch in unshuffled.epoch(epoch) for index in batch.tolist()] == list(range(30))
+
+
+def test_without_shuffle_twice_the_batch_holds_the_sentences_of_two_batches() -> None:
+    """So that one worker and several compute the same."""
+    single, double = (plain(order(corpus(32), sentences=n, bucket=False, shuffle=False).epoch(0)) for n in (4, 8))
+    assert [first + second for first, second in zip(single[::2], single[1::2], strict=True)] == double
+
+
+def test_without_shuffle_buckets_come_in_the_order_of_their_lengths() -> None:
+    pairs = corpus(50)
+    lengths = [pairs[index][1] for batch in order(pairs, sentences=10, shuffle=False).epoch(3) for index in batch]
+    assert lengths == sorted(lengths)

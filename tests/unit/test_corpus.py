@@ -140,3 +140,15 @@ def test_an_index_that_makes_no_sense_is_named(tmp_path: Path, content: str) -> 
     make(tmp_path / "c")
     (tmp_path / "c" / "corpus.json").write_text(content)
     assert "corpus.json cannot be understood" in error(tmp_path / "c").message
+
+
+def test_text_cut_to_a_fixed_length_has_the_same_words_in_equal_sentences(tmp_path: Path) -> None:
+    train = make(tmp_path / "c").set("train")  # 7 source and 7 target words
+    equal = train.cut(3)
+    assert len(equal) == 2
+    for whole, cut in ((train.source, equal.source), (train.target, equal.target)):
+        ids, lengths = cut.gather(np.array([0, 1]))
+        assert ids.tolist() == whole.ids[:6].tolist()
+        assert lengths.tolist() == [3, 3]
+    with pytest.raises(LockstepError, match="too short for sentences of 8 words"):
+        train.cut(8)

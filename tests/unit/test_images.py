@@ -167,3 +167,10 @@ def test_micro_batches_are_refused(folder: Path) -> None:
         task(folder, BatchSettings(images=8, micro_words=4))
     with pytest.raises(LockstepError, match="not counted in words"):
         task(folder, BatchSettings(words=8))
+
+
+def test_images_have_an_order_but_no_length(folder: Path) -> None:
+    unshuffled = task(folder, BatchSettings(images=8, shuffle=False))
+    assert next(unshuffled.batches(0, 0)).indices.tolist() == list(range(8))
+    with pytest.raises(LockstepError, match="have no length"):
+        task(folder, BatchSettings(images=8, fixed_length=20))

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from lockstep import __version__
-from lockstep.cli import board, config, data, demo, evaluate, prove, rehearse, report, runs, train, translate
+from lockstep.cli import board, config, data, demo, evaluate, prove, rehearse, report, runs, study, train, translate
 from lockstep.errors import LockstepError
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app.command()(report.report)
 app.command()(prove.prove)
 app.command()(rehearse.rehearse)
 app.command()(board.board)
+app.add_typer(study.app, name="study")
 app.add_typer(runs.app, name="runs")
 app.add_typer(data.app, name="data")
 app.add_typer(config.app, name="config")

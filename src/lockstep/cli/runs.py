@@ -1,24 +1,21 @@
 """`lockstep runs`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from lockstep.cli.compare import compare
+from lockstep.cli.group import DefaultGroup
 
 if TYPE_CHECKING:
     from lockstep.explain.summary import Summary
 
 
-class _ListFirst(TyperGroup):
+class _ListFirst(DefaultGroup):
     """`lockstep runs FOLDER` lists without being told to."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
-            args = ["list", *args]
-        return super().parse_args(ctx, args)
+    default = "list"
 
 
 app = typer.Typer(help="List runs (`lockstep runs FOLDER`), or compare some.", cls=_ListFirst)

@@ -58,7 +58,8 @@ class Order:
         """The batches of one pass: every sentence once."""
         draw = np.random.Generator(np.random.Philox(key=np.array([self.seed % 2**64, number], dtype=np.uint64)))
         order = np.arange(len(self.target_lengths), dtype=np.int32 if len(self.target_lengths) < 2**31 else np.int64)
-        draw.shuffle(order)
+        if self.settings.shuffle:
+            draw.shuffle(order)
         if self.settings.bucket:  # stable sorts: sentences of equal lengths stay shuffled
             order = _sorted(_sorted(order, self.source_lengths), self.target_lengths)
         if self.settings.sentences is not None:
@@ -67,7 +68,7 @@ class Order:
             assert self.settings.words is not None
             ends = _cut(self.target_lengths[order], self.settings.words)
         batches = np.split(order, ends[:-1])
-        if self.settings.bucket:
+        if self.settings.bucket and self.settings.shuffle:
             batches = [batches[i] for i in draw.permutation(len(batches))]
         return batches
 

@@ -57,6 +57,10 @@ class Side:
         places = np.repeat(shift, lengths) + np.arange(total)  # [words]
         return self.ids[places].astype(np.int64), lengths
 
+    def cut(self, words: int, count: int) -> "Side":
+        """The same ids as `count` sentences of `words` words each, wherever the real ones end. Nothing is copied."""
+        return Side(self.ids, np.arange(count + 1, dtype=np.int64) * words)
+
 
 @dataclass(frozen=True)
 class ParallelSet:
@@ -68,6 +72,15 @@ class ParallelSet:
 
     def __len__(self) -> int:
         return len(self.source.offsets) - 1
+
+    def cut(self, words: int) -> "ParallelSet":
+        """As many pairs as the shorter side gives, all of `words` words on both sides; they do not translate each other."""
+        count = min(len(self.source.ids), len(self.target.ids)) // words
+        if not count:
+            raise LockstepError(
+                f"The training text is too short for sentences of {words:,} words.", "Lower batch.fixed_length.", code=2
+            )
+        return ParallelSet(self.name, self.source.cut(words, count), self.target.cut(words, count))
 
 
 class Corpus:

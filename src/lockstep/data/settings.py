@@ -123,6 +123,11 @@ class BatchSettings(Settings):
     """`worker`: the number above is one worker's; it is multiplied by the workers of the first launch and then kept."""
     bucket: Annotated[bool, FIXED] = True
     """Put sentences of similar length together, so that nothing waits for padding."""
+    shuffle: Annotated[bool, FIXED] = True
+    """Another order in every pass. Without it, and without `bucket`, the sentences come in the order of the text."""
+    fixed_length: Annotated[int | None, Field(ge=2), FIXED] = None
+    """To measure speed: both sides of the training text are cut into pieces of so many words, wherever a sentence ends, so
+    that all are equally long. What is trained on them translates nothing."""
     balance: bool = True
     """Deal the sentences of a step so that every worker gets the same work; false splits them by count only."""
     micro_words: int | None = Field(None, ge=1)

@@ -1,10 +1,7 @@
 """The report of a run: all answers, as one offline page, as text, and as facts."""
 
-import json
-import re
 import time
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +23,8 @@ from lockstep.explain import (
     utilisation,
 )
 from lockstep.explain.answer import Answer, Chart
-from lockstep.explain.charts import bars, plotly_script
+from lockstep.explain.charts import bars
+from lockstep.explain.page import render, templates
 from lockstep.explain.record import Record
 from lockstep.explain.summary import Summary, summary_of
 from lockstep.explain.system import machines
@@ -34,9 +32,7 @@ from lockstep.explain.units import count, milliseconds, number, plural, seconds,
 from lockstep.files import write_whole
 from lockstep.rundir import RunDirectory
 
-TEMPLATES = Path(__file__).with_name("templates")
 EXAMPLES = 3
-UNIT = re.compile(r"(\d) (%|[kMG]?B\b|[kMGT]?(?:bit|FLOP)/s|ms\b|µs\b|s\b|h\b|min\b|d\b)")
 
 
 @dataclass(frozen=True)
@@ -195,52 +191,10 @@ def write(report: Report, folder: Path, refresh: int | None = None) -> tuple[Pat
 
 
 def text(report: Report) -> str:
-    return str(
-        _templates().get_template("report.md.j2").render(report=report, examples=report.summary.examples[:EXAMPLES])
-    )
+    examples = report.summary.examples[:EXAMPLES]
+    return str(templates().get_template("report.md.j2").render(report=report, examples=examples))
 
 
 def page(report: Report, refresh: int | None = None) -> str:
-    figures = {chart.name: chart.figure | {"height": chart.height} for chart in report.charts()}
-    return str(
-        _templates()
-        .get_template("report.html.j2")
-        .render(
-            report=report,
-            refresh=refresh,
-            examples=report.summary.examples[:EXAMPLES],
-            figures=json.dumps(figures, separators=(",", ":"), allow_nan=False).replace("</", "<\\/"),
-            plotly=plotly_script(),
-            style=(TEMPLATES / "report.css").read_text(encoding="utf-8"),
-            script=(TEMPLATES / "report.js").read_text(encoding="utf-8"),
-        )
-    )
-
-
-@cache
-def _templates() -> Any:
-    import jinja2
-    from markupsafe import Markup, escape
-
-    def coded(value: object) -> Markup:
-        """Words in backticks as code, and figures that stay with their units."""
-        parts = UNIT.sub("\\1\u00a0\\2", str(escape(value))).split("`")
-        return Markup("".join(f"<code>{part}</code>" if i % 2 else part for i, part in enumerate(parts)))
-
-    def cell(value: object) -> str:
-        return str(value).replace("|", "\\|").replace("\n", " ")
-
-    loader = jinja2.FileSystemLoader(TEMPLATES)
-    environment = jinja2.Environment(
-        loader=loader,
-        autoescape=lambda name: bool(name and name.endswith(".html.j2")),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.filters |= {
-        "coded": coded,
-        "cell": cell,
-        "moment": lambda value: time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(value)),
-    }
-    return environment
+    examples = report.summary.examples[:EXAMPLES]
+    return render("report.html.j2", report.charts(), report=report, refresh=refresh, examples=examples)

@@ -1,6 +1,7 @@
 """Programs that run at the same time and end together, whatever ends this one."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,7 +14,7 @@ from typing import IO
 from lockstep.launch.member import heard
 
 TIED = ["setpriv", "--pdeathsig", "KILL"]
-"""Before a command, on Linux: the kernel kills it when its starter dies, by whatever."""
+"""Before a command, where there is such a program: the kernel kills it when its starter dies, by whatever."""
 GRACE_SECONDS = 10.0
 """After one has failed, the others may find out by themselves before they are killed."""
 LOOK_SECONDS = 0.1
@@ -52,7 +53,7 @@ def together(programs: Sequence[Program], meanwhile: Callable[[], None] = lambda
 
 def _start(program: Program, errors: IO[str]) -> "subprocess.Popen[bytes]":
     """In a session of its own: Ctrl-C reaches this process, which decides."""
-    tied = TIED if sys.platform == "linux" else []
+    tied = TIED if shutil.which(TIED[0]) else []
     environment = os.environ | program.environment
     return subprocess.Popen(
         [*tied, *program.command], env=environment, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True

@@ -27,6 +27,11 @@ class Trial:
         """Without the warm-up."""
         return [[line for line in lines if not line["warmup"]] for lines in self.steps]
 
+    @property
+    def launch(self) -> Line:
+        """The `run` line: precision, threads, what is counted."""
+        return read(self.run / "journal").of("run")[-1]
+
 
 def attempt(
     run: Path,
@@ -42,7 +47,8 @@ def attempt(
         cores = len(os.sched_getaffinity(0))  # which the emulated hosts share
         settings = [*settings, f"train.threads={max(1, cores // len(network.members))}"]
     words = ["train", str(config), *settings, f"strategy.servers={servers}", "--run", str(run)]
-    program, environment = [sys.executable, "-m", "lockstep", *words], {"LOCKSTEP_WITHOUT": without}
+    program = [sys.executable, "-m", "lockstep", *words]
+    environment = {"LOCKSTEP_WITHOUT": without, "TMPDIR": str(run.parent)}  # nothing stays elsewhere
     if network is None:
         programs = [Program([*program, "--workers", str(workers)], environment)]
     else:

@@ -91,6 +91,8 @@ class Classification:
     ) -> None:
         if batch.images is None:
             raise LockstepError("Images are not counted in words or sentences.", "Set batch.images.", code=2)
+        if batch.fixed_length is not None:
+            raise LockstepError("Images have no length: batch.fixed_length is for text.", "Leave it out.", code=2)
         if batch.micro_words is not None:
             raise LockstepError(
                 "batch.micro_words cannot be used with batch norm: it looks at all images of a step at once, and a "
@@ -105,7 +107,8 @@ class Classification:
         self.train = corpus.sets["train"]
         self.fill = np.array(corpus.usual[0]).round().astype(np.uint8)
         ones = np.ones(len(self.train), np.int32)
-        self.order = Order(ones, ones, BatchSettings(sentences=batch.images, bucket=False, balance=False), seed)
+        settings = BatchSettings(sentences=batch.images, bucket=False, shuffle=batch.shuffle, balance=False)
+        self.order = Order(ones, ones, settings, seed)
 
     def module(self) -> ClassificationLoss:
         model = ResNet(self.model_settings, self.train.images.shape[1], len(self.corpus.classes))

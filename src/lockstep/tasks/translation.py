@@ -112,7 +112,8 @@ class Translation:
         self.label_smoothing = label_smoothing
         self.width = model.width
         self.data_folder, self.data_facts = corpus.folder, corpus.facts
-        self.pairs = corpus.set("train")
+        pairs = corpus.set("train")
+        self.pairs = pairs if batch.fixed_length is None else pairs.cut(batch.fixed_length)
         self.order = Order(self.pairs.source.lengths, self.pairs.target.lengths, batch, seed)
 
     def module(self) -> TranslationLoss:

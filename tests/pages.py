@@ -1,0 +1,67 @@
+"""Pages in a real browser, without a network."""
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+OUTPUT = Path(os.environ.get("LOCKSTEP_TEST_OUTPUT") or Path(__file__).parent / "output")
+DRAWN = "[...document.querySelectorAll('.plot')].every(plot => plot.dataset.drawn === 'yes')"
+MARKS = """
+[...document.querySelectorAll('.plot')].map(plot => {
+  const marks = [...plot.querySelectorAll('.scatterlayer .trace path, .barlayer .point path')];
+  const seen = marks.filter(mark => { const box = mark.getBoundingClientRect(); return box.width + box.height > 0; });
+  return [plot.id, seen.length, plot.getAttribute('aria-label').length];
+})
+"""
+CONTRAST = """
+[...document.querySelectorAll('.chip, .muted, summary, dt, p, h2, td, th, .legend span')].map(node => {
+  const light = text => {
+    const parts = text.match(/[0-9.]+/g).slice(0, 3).map(part => part / 255);
+    const [r, g, b] = parts.map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  let ground = node;
+  while (getComputedStyle(ground).backgroundColor === 'rgba(0, 0, 0, 0)') ground = ground.parentElement;
+  const pair = [light(getComputedStyle(node).color), light(getComputedStyle(ground).backgroundColor)].sort((a, b) => b - a);
+  return [(pair[0] + 0.05) / (pair[1] + 0.05), node.className || node.tagName];
+})
+"""
+
+
+def until(page: Page, condition: str, seconds: float = 30.0) -> None:
+    """The page forbids `eval`, which the browser driver's own waiting needs."""
+    deadline = time.monotonic() + seconds
+    while not page.evaluate(condition):
+        assert time.monotonic() < deadline, f"not in {seconds} seconds: {condition}"
+        time.sleep(0.05)
+
+
+@contextmanager
+def opened(browser: Browser, path: Path, width: int = 1200, scheme: str = "light") -> Iterator[Page]:
+    """The page with all charts drawn; fails when the browser complains or anything but the file is asked for."""
+    dark = scheme == "dark"
+    context = browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light", offline=True
+    )
+    page, complaints, asked = context.new_page(), list[str](), list[str]()
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(path.as_uri())
+    until(page, DRAWN)
+    yield page
+    assert complaints == []
+    assert asked == [path.as_uri()]
+    context.close()
+
+
+def keep(page: Page, name: str) -> None:
+    """A picture of the whole page, for a person to look at."""
+    OUTPUT.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=OUTPUT / f"{name}.png", full_page=True)
