@@ -205,12 +205,20 @@ def _print(console: "Console", table: "Table") -> None:
     )
     for place, head in enumerate(table.heads):
         justify: Literal["left", "right"] = "left" if table.words or not place else "right"
-        drawn.add_column(escape(head), justify=justify, overflow="fold", no_wrap=not place and not table.words)
+        drawn.add_column(_head(head), justify=justify, overflow="fold", no_wrap=bool(place) and not table.words)
     for row in table.rows:
         drawn.add_row(*(escape(value) for value in row))
     console.print(drawn)
     if table.note:
         console.print(table.note, style="dim", highlight=False, markup=False)
+
+
+def _head(text: str) -> str:
+    """Long words in two lines: a terminal is 80 letters wide."""
+    halves = {"contention": "conten-", "imbalance": "imba-", "communication": "communi-", "efficiency": "effici-"}
+    if text in halves:
+        return f"{halves[text]}\n{text.removeprefix(halves[text][:-1])}"
+    return text.replace(" ", "\n") if text in ("total time", "of replicas") else text
 
 
 class _Shown:

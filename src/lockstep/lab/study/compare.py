@@ -8,7 +8,6 @@ from lockstep.explain.appendix import Table
 from lockstep.explain.units import count
 from lockstep.lab.study.cells import Cell
 from lockstep.lab.study.results import Results, Row, find
-from lockstep.lab.study.shares import NAMES
 from lockstep.lab.study.store import Study
 from lockstep.settings import flat
 
@@ -54,8 +53,7 @@ class Comparison:
 
     def tables(self) -> list[Table]:
         said = [(name, *(str(value) for value in values)) for name, values in self.settings.items()]
-        heads = ("workers, strategy", *(f"{name}, {self.results[0].unit}/s" for name in self.names))
-        more = ("ratio", "lowest to highest", "speed-up", "largest loss")
+        heads = ("workers, strategy", *self.names, "ratio", "spread", "speed-ups")
         rows = [
             (
                 pair.first.cell.label + _batches(pair),
@@ -63,25 +61,21 @@ class Comparison:
                 count(pair.second.sample.words_per_second),
                 f"{pair.ratio:.2f}",
                 f"{pair.spread[0]:.2f} to {pair.spread[1]:.2f}",
-                f"{pair.first.speedup:.2f} / {pair.second.speedup:.2f}",
-                " / ".join(_largest(row) for row in (pair.first, pair.second)),
+                f"{pair.first.speedup:.2f}, {pair.second.speedup:.2f}",
             )
             for pair in self.pairs
         ]
         title = "Settings that differ" if said else "The settings are the same"
-        note = "The ratio is the second study's speed over the first's, with what slowest and fastest rounds would make it."
-        return [Table(title, ("", *self.names), said, words=True), Table("The same cells", (*heads, *more), rows, note)]
+        note = (
+            f"{self.results[0].unit.capitalize()} per second; the ratio is the second study's speed over the first's, with "
+            f"what slowest and fastest rounds would make it."
+        )
+        return [Table(title, ("", *self.names), said, words=True), Table("The same cells", heads, rows, note)]
 
 
 def _batches(pair: Pair) -> str:
     sizes = [pair.first.cell.batch, pair.second.cell.batch]
     return "" if sizes[0] == sizes[1] else f", batch {sizes[0]:,} / {sizes[1]:,}"
-
-
-def _largest(row: Row) -> str:
-    if row.loss is None:
-        return "-"
-    return NAMES[row.loss.shares.cause] if row.loss.shares.cause else "nothing"
 
 
 def compare(first: Study, second: Study) -> Comparison:
@@ -98,7 +92,11 @@ def compare(first: Study, second: Study) -> Comparison:
     settings = {
         name: (before.get(name), after.get(name)) for name in {**before, **after} if before.get(name) != after.get(name)
     }
-    return Comparison((str(first.folder), str(second.folder)), settings, pairs, found)
+    return Comparison((_folder(first), _folder(second)), settings, pairs, found)
+
+
+def _folder(study: Study) -> str:
+    return study.folder.resolve().name
 
 
 def _name(cell: Cell, one_batch: bool) -> tuple[object, ...]:

@@ -56,18 +56,21 @@ def breakdown(found: Results, matrix: Matrix) -> Table:
 
 
 def lost(found: Results, matrix: Matrix) -> Table:
-    heads = ("workers, strategy", "lost", *NAMES, "rest", "largest")
     rows = []
     for row in found.rows:
         if row.loss is None:
             continue
         shares = row.loss.shares
-        values = [*shares.by_cause.values(), shares.rest]
-        numbers = (f"{round(value, 2) + 0.0:.2f}" for value in (shares.lost, *values))  # no minus before a zero
-        rows.append((label(row, matrix), *numbers, shares.cause or "nothing"))
+        marked = [f"{_plain(value)}{'*' * (cause == shares.cause)}" for cause, value in shares.by_cause.items()]
+        rows.append((label(row, matrix), _plain(shares.lost), *marked, _plain(shares.rest)))
     note = (
         "In units of speed-up: n workers lack so much of n; the shares and the rest, which is not explained, add up to it. "
         "Contention is what forward and backward take longer in independent replicas than alone, communication is what is "
-        "exposed of it. A negative share is a gain, or noise."
+        "exposed of it. The largest share has a star; a negative one is a gain, or noise."
     )
-    return Table("Where the missing speed-up went", heads, rows, note)
+    return Table("Where the missing speed-up went", ("workers, strategy", "lost", *NAMES, "rest"), rows, note)
+
+
+def _plain(value: float) -> str:
+    """Two digits, and no minus before a zero."""
+    return f"{round(value, 2) + 0.0:.2f}"
