@@ -21,7 +21,9 @@ class Pipe:
     latency_seconds: float = 0.0
     error: float = 0.05  # how far the rate may be off, as a share of it
     source: str = "given"
-    host_seconds_per_byte: float = 0.0  # processor time that sending a byte takes from computing, where both share cores
+    host_seconds_per_byte: float = (
+        0.0  # processor time that sending a byte takes from computing, where both share cores
+    )
 
 
 def ring(size: float, workers: Column, pipe: Pipe) -> Column:

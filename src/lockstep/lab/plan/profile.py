@@ -3,7 +3,7 @@
 import math
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from lockstep.errors import LockstepError
+from lockstep.explain.steps import Column
 from lockstep.files import read_json
 from lockstep.lab.plan.overlap import Tensor
 from lockstep.lab.trial import Line, attempt
@@ -49,20 +50,19 @@ class Profile:
     device: str
     unit: str = "words"
 
-    def computing(self, words: float) -> Point:
-        """For another size of batch: on the line through the measured sizes, or in proportion when there is one."""
+    def computing(self, words: Column) -> tuple[Column, Column]:
+        """Seconds of forward and backward for other sizes of batch: on the line through the measured sizes, or in
+        proportion when there is one."""
         low, high = self.points[0], self.points[-1]
+        share = words / high.words
         if high.words == low.words:
-            scale = words / high.words
-            return replace(high, words=words, forward=scale * high.forward, backward=scale * high.backward)
+            return share * high.forward, share * high.backward
         weight = (words - low.words) / (high.words - low.words)
-        least = words / high.words / 2  # a line that falls too fast is noise
 
-        def between(name: str) -> float:
-            a, b = getattr(low, name), getattr(high, name)
-            return max(a + weight * (b - a), least * b)
+        def between(few: float, many: float) -> Column:
+            return np.maximum(few + weight * (many - few), share * many / 2)  # a line that falls too fast is noise
 
-        return Point(words, between("forward"), between("backward"), high.update, high.other)
+        return between(low.forward, high.forward), between(low.backward, high.backward)
 
     def as_dict(self) -> dict[str, Any]:
         return {"lockstep": "profile"} | asdict(self)
@@ -86,7 +86,7 @@ def load(path: Path) -> Profile:
         raise LockstepError(f"{path} {what}.", "Make one with `lockstep plan CONFIG --save-profile FILE`.", 2) from None
 
 
-def take(config: Path, settings: list[str], sizes: Sequence[list[str]] = ((),), steps: int = STEPS) -> Profile:  # type: ignore[assignment]
+def take(config: Path, settings: list[str], sizes: Sequence[Sequence[str]] = ((),), steps: int = STEPS) -> Profile:
     """Trains for a few steps with one worker, once for each of `sizes` (settings of the batch)."""
     found = []
     with tempfile.TemporaryDirectory(prefix="lockstep-plan-") as folder, _asked("LOCKSTEP_PROFILE", "1"):
@@ -101,7 +101,11 @@ def take(config: Path, settings: list[str], sizes: Sequence[list[str]] = ((),), 
 
 def short(steps: int) -> list[str]:
     """Settings of a training that is only timed."""
-    return [f"train.steps={steps}", "train.patience=null", *(f"train.{e}_every={OFTEN}" for e in ("evaluate", "checkpoint"))]
+    return [
+        f"train.steps={steps}",
+        "train.patience=null",
+        *(f"train.{e}_every={OFTEN}" for e in ("evaluate", "checkpoint")),
+    ]
 
 
 def of_run(run: Path) -> Profile:
@@ -152,7 +156,7 @@ def _point(lines: list[Line]) -> Point:
 
 
 @contextmanager
-def _asked(name: str, value: str):  # type: ignore[no-untyped-def]
+def _asked(name: str, value: str) -> Iterator[None]:
     """An environment variable for the time of a trial."""
     before = os.environ.get(name)
     os.environ[name] = value
