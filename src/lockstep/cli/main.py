@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from lockstep import __version__
-from lockstep.cli import board, config, data, demo, evaluate, prove, report, runs, train, translate
+from lockstep.cli import board, config, data, demo, evaluate, plan, prove, report, runs, train, translate
 from lockstep.errors import LockstepError
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app.command()(evaluate.evaluate)
 app.command()(translate.translate)
 app.command()(report.report)
 app.command()(prove.prove)
+app.command()(plan.plan)
 app.command()(board.board)
 app.add_typer(runs.app, name="runs")
 app.add_typer(data.app, name="data")

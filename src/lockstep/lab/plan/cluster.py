@@ -33,16 +33,23 @@ class Device:
     dollars: float | None = None  # of an hour
     dated: str | None = None
 
-    def flops(self, precision: str) -> float:
-        if precision not in self.peak:
-            raise LockstepError(
-                f"A {self.name} has no {precision} products.", f"Set train.precision to {' or '.join(self.peak)}.", 2
-            )
-        return 1e12 * self.peak[precision] * self.achieved[precision]
+    def precision(self, wanted: str) -> str:
+        """What is asked for, or fp32 where the device has no such products."""
+        return wanted if wanted in self.peak else "fp32"
+
+    def scaled(self, known: Profile) -> Profile:
+        """A profile of another device, with this one's seconds."""
+        if known.flops_per_word is None:
+            raise LockstepError("The profile does not know the model's arithmetic.", "Leave --device out.", code=2)
+        forward = sum(point.forward for point in known.points)
+        share = forward / (forward + sum(point.backward for point in known.points))
+        shape = {"parameters": known.parameters, "tensors": [vars(tensor) for tensor in known.tensors]}
+        more = {"flops_per_word": known.flops_per_word, "forward_share": share}
+        return self.profile(shape | more, known.points[-1].words, self.precision(known.precision))
 
     def profile(self, shape: dict[str, Any], words: float, precision: str) -> Profile:
         """What one worker would do on this device, from the model's arithmetic."""
-        seconds = shape["flops_per_word"] * words / self.flops(precision)
+        seconds = shape["flops_per_word"] * words / (1e12 * self.peak[precision] * self.achieved[precision])
         forward = shape["forward_share"] * seconds
         update = UPDATE_BYTES * shape["parameters"] / (1e9 * self.memory)
         point = Point(words, forward, seconds - forward, update, 0.0)

@@ -19,24 +19,25 @@ from lockstep.lab.network import INTERFACE, Network
 from lockstep.lab.plan.costs import Pipe
 
 SIZES = [2**power for power in range(14, 24)]
-ROUNDS, LONG_SECONDS = 5, 4.0
+LARGE = 2**20
+ROUNDS, LONG_SECONDS = 7, 5.0
 """How often each size is sent; sizes after those that took so long together are left out."""
 PORT = 29517
 
 
 def fit(sizes: list[float], seconds: list[float], name: str, source: str, host_seconds_per_byte: float = 0.0) -> Pipe:
-    """Latency and rate by least squares of relative errors. `sizes` are the bytes that each side sent."""
+    """The latency is what the smallest takes beyond its share of the rate; the rate is the slope over the large ones,
+    relative errors weighed alike. (A shaped link lets small messages pass at once.) `sizes` are bytes that each sent."""
     x, y = np.asarray(sizes), np.asarray(seconds)
-    weight = 1 / y
-    matrix = np.stack([np.ones_like(x), x], 1) * weight[:, None]
-    (latency, per_byte), *_ = np.linalg.lstsq(matrix, y * weight, rcond=None)
-    if per_byte <= 0:
-        raise LockstepError("The link's rate cannot be told from the times measured.", "Measure again, undisturbed.")
-    if latency < 0:
-        latency, per_byte = 0.0, float(np.median(y / x))
-    large = x >= x.max() / 16
-    error = float(np.abs(y[large] / (latency + per_byte * x[large]) - 1).max())
-    return Pipe(name, 1 / float(per_byte), float(latency), max(0.02, error), source, host_seconds_per_byte)
+    large = x >= min(LARGE, float(np.sort(x)[-2]))
+    weight = 1 / y[large]
+    matrix = np.stack([np.ones_like(weight), x[large]], 1) * weight[:, None]
+    (begin, per_byte), *_ = np.linalg.lstsq(matrix, np.ones_like(weight), rcond=None)
+    if begin < 0 or per_byte <= 0:
+        begin, per_byte = 0.0, np.median(y[large] / x[large])
+    error = float(np.abs(y[large] / (begin + per_byte * x[large]) - 1).max())
+    latency = max(0.0, float(y[0] - per_byte * x[0]))
+    return Pipe(name, 1 / float(per_byte), latency, max(0.02, error), source, host_seconds_per_byte)
 
 
 def measure(rate: str | None, name: str | None = None) -> Pipe:
