@@ -107,7 +107,7 @@ def _powersgd(job: Job, choice: Choice, wiring: Wiring, workers: Column, doing: 
 def _sharded(job: Job, choice: Choice, wiring: Wiring, workers: Column, doing: Parts) -> Exchanged:
     """FSDP2: a layer's matrices are gathered while the layer before computes, forward and backward; gradients are
     scattered while backward goes on. The rest (embedding, vectors) is gathered first and scattered last."""
-    layers = [tensor for tensor in job.profile.tensors if _in_layer(tensor.name) and len(tensor.shape) > 1]
+    layers = [tensor for tensor in job.profile.tensors if _layer(tensor.name) and len(tensor.shape) > 1]
     inside = sum(tensor.values for tensor in layers)
     rest = job.profile.parameters - inside
     last = sum(tensor.values for tensor in layers if _layer(tensor.name) == _layer(layers[-1].name)) if layers else 0
@@ -132,15 +132,13 @@ def _layer(name: str) -> str:
     return ".".join(words[: places[0] + 1]) if places else ""
 
 
-def _in_layer(name: str) -> bool:
-    return bool(_layer(name))
-
-
 def _server(job: Job, choice: Choice, wiring: Wiring, workers: Column, doing: Parts) -> Exchanged:
     size = 4 * job.profile.parameters
     holders = np.full_like(workers, choice.servers) if choice.servers else workers
     away = workers if choice.servers else workers - 1  # workers that a holder serves over the link
     rate = wiring.rate(workers + choice.servers)
+    if job.cores and wiring.between.host_seconds_per_byte:  # the cores may not keep up with the link
+        rate = np.minimum(rate, job.cores / (workers * wiring.between.host_seconds_per_byte))
     update = doing.update / holders
     if choice.servers:  # nothing of its own: a worker sends all, a holder takes a part of everybody
         each_way = np.maximum(size, away * size / holders) / rate
@@ -152,9 +150,8 @@ def _server(job: Job, choice: Choice, wiring: Wiring, workers: Column, doing: Pa
     talk = 3 * wiring.latency(workers) + _agreement(wiring, workers)  # push, norm, update
     if choice.mode == "sync":
         overlapped = np.maximum(0.0, each_way - late)
-        extra = (
-            np.clip(overlapped / (2 * each_way), 0.0, 1.0) * _host(job, wiring, sent, workers) * _crowded(job, workers)
-        )
+        hidden = np.clip(overlapped / (2 * each_way), 0.0, 1.0)
+        extra = hidden * _host(job, wiring, sent, workers) * _crowded(job, workers)
         return Exchanged(late + each_way + talk, overlapped, sent, extra, update)
     cycle = doing.computing - doing.update + update + late + each_way
     jam = np.maximum(each_way, workers * update)  # a link or a lock that all workers pass one after another
@@ -164,27 +161,27 @@ def _server(job: Job, choice: Choice, wiring: Wiring, workers: Column, doing: Pa
 
 def _pushed(job: Job, choice: Choice, workers: Column, rate: Column, backward: Column) -> Column:
     """When the last packet of gradients has arrived. All workers send a part to its holder at the same time, so a packet
-    takes as long as the holder's link needs for all of them; with one link a worker's own may need longer."""
+    takes as long as the holder's link needs for all of them; a worker's own link may need longer for all holders."""
     arrived = np.zeros_like(workers)
     for place, count in enumerate(workers.astype(int).tolist()):
         holders = choice.servers or count
         if holders > EXACT_PARTS:  # the part that is ready last then decides
             arrived[place] = backward[place] + (count - 1) / count * 4 * job.profile.parameters / rate[place]
             continue
-        served, ends = (count if choice.servers else count - 1), [0.0]
-        found = parts(job.profile.tensors, holders, job.bucket_mb)
-        for packets in found:
-            end = 0.0
-            for packet in sorted(packets, key=lambda packet: packet.ready):
-                end = max(packet.ready * backward[place], end) + served * 4 * packet.values / rate[place]
-            ends.append(end)
-        end = 0.0
-        for packet in sorted(
-            (p for packets in found[: holders - (not choice.servers)] for p in packets), key=lambda p: p.ready
-        ):
-            end = max(packet.ready * backward[place], end) + 4 * packet.values / rate[place]
-        arrived[place] = max(*ends, end)
+        found, per_value = parts(job.profile.tensors, holders, job.bucket_mb), 4 / rate[place]
+        served, others = (count, holders) if choice.servers else (count - 1, holders - 1)
+        coming = [_chain(packets, backward[place], served * per_value) for packets in found]
+        going = _chain([packet for packets in found[:others] for packet in packets], backward[place], per_value)
+        arrived[place] = max(*coming, going)
     return arrived
+
+
+def _chain(packets: Sequence[Packet], backward: float, seconds_per_value: float) -> float:
+    """When the last of some packets has arrived that travel one after the other."""
+    end = 0.0
+    for packet in sorted(packets, key=lambda packet: packet.ready):
+        end = max(packet.ready * backward, end) + packet.values * seconds_per_value
+    return end
 
 
 def _local(job: Job, choice: Choice, wiring: Wiring, workers: Column, doing: Parts) -> Exchanged:
