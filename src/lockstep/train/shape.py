@@ -4,15 +4,10 @@ backward pass's arithmetic is done when each gradient is complete."""
 from functools import partial
 from typing import Any
 
-import numpy as np
-import torch
 from torch import nn
 
 from lockstep.config import RunConfig
-from lockstep.errors import LockstepError
-from lockstep.models.packed import Layout
-from lockstep.models.settings import TranslationSettings
-from lockstep.tasks.translation import PairBatch, TranslationLoss
+from lockstep.tasks.made_up import made_up
 from lockstep.watch.flops import FlopCount
 
 SENTENCES = 4
@@ -22,19 +17,7 @@ WORDS = 30
 
 def shape(config: RunConfig) -> dict[str, Any]:
     """One real pass over a few made-up sentences, counted. Facts of a profile, apart from seconds."""
-    from lockstep.models.registry import make_model
-
-    if config.task_name != "translation" or not isinstance(config.model, TranslationSettings):
-        raise LockstepError(
-            "The arithmetic of this model is not known without its data.",
-            "Take a profile of a real run: leave --device out, or give --profile FILE.",
-            code=2,
-        )
-    module = TranslationLoss(make_model(config.model, config.data.vocabulary.size), 0.0)
-    words = SENTENCES * WORDS
-    layout = Layout.of(np.full(SENTENCES, WORDS))
-    ids = torch.arange(words) % config.data.vocabulary.size
-    batch = PairBatch(ids, layout, ids, ids, layout, words, words)
+    module, batch = made_up(config, SENTENCES, WORDS)
     done: dict[str, int] = {}
     with FlopCount() as count:
         loss = module(batch)
@@ -53,7 +36,7 @@ def shape(config: RunConfig) -> dict[str, Any]:
     ]
     return {
         "parameters": sum(parameter.numel() for parameter in module.parameters()),
-        "flops_per_word": count.total / words,
+        "flops_per_word": count.total / batch.target_words,
         "forward_share": forward / count.total,
         "tensors": tensors,
     }

@@ -14,7 +14,7 @@ EXACT_PARTS = 16
 """Up to so many holders of parameters are followed packet by packet."""
 OUTER_UPDATES = 2.0
 """What a meeting of local workers computes, in ordinary updates: movement, momentum and the new model."""
-POWERSGD_UPDATES, POWERSGD_PER_RANK = 9.0, 0.25
+POWERSGD_UPDATES, POWERSGD_PER_RANK = 9.0, 0.2
 """What powersgd computes, in ordinary updates, as measured on CPU (docs/plan.md)."""
 
 
@@ -140,37 +140,36 @@ def _server(job: Job, choice: Choice, wiring: Wiring, workers: Column, doing: Pa
     if job.cores and wiring.between.host_seconds_per_byte:  # the cores may not keep up with the link
         rate = np.minimum(rate, job.cores / (workers * wiring.between.host_seconds_per_byte))
     update = doing.update / holders
-    if choice.servers:  # nothing of its own: a worker sends all, a holder takes a part of everybody
-        each_way = np.maximum(size, away * size / holders) / rate
-        sent = np.full_like(workers, size)
-    else:
-        each_way = away * size / holders / rate
-        sent = 2 * away * size / holders
-    late = np.maximum(0.0, _pushed(job, choice, workers, rate, doing.backward) - doing.backward)
+    share = 1.0 if choice.servers else away / workers  # of the model that a worker sends over its link
+    each_way = np.maximum(share, away / holders) * size / rate
+    sent = (1 if choice.servers else 2) * share * size * np.ones_like(workers)  # gradients, and parameters to others
     talk = 3 * wiring.latency(workers) + _agreement(wiring, workers)  # push, norm, update
     if choice.mode == "sync":
+        late = np.maximum(0.0, _pushed(job, choice, workers, away, rate, doing.backward) - doing.backward)
         overlapped = np.maximum(0.0, each_way - late)
         hidden = np.clip(overlapped / (2 * each_way), 0.0, 1.0)
         extra = hidden * _host(job, wiring, sent, workers) * _crowded(job, workers)
         return Exchanged(late + each_way + talk, overlapped, sent, extra, update)
-    cycle = doing.computing - doing.update + update + late + each_way
-    jam = np.maximum(each_way, workers * update)  # a link or a lock that all workers pass one after another
-    exposed = np.maximum(cycle, jam) - (doing.computing - doing.update + update)
+    one = np.ones_like(workers)  # they come at different times
+    late = np.maximum(0.0, _pushed(job, choice, workers, one, rate, doing.backward) - doing.backward)
+    computing = doing.computing - doing.update + update
+    jam = np.maximum(each_way, workers * update)  # a link, or a lock, that all workers pass one after the other
+    exposed = np.maximum(0.0, np.maximum(computing + late + share * size / rate, jam) - computing)
     return Exchanged(exposed + talk, np.maximum(0.0, 2 * each_way - exposed), sent, np.zeros_like(sent), update)
 
 
-def _pushed(job: Job, choice: Choice, workers: Column, rate: Column, backward: Column) -> Column:
-    """When the last packet of gradients has arrived. All workers send a part to its holder at the same time, so a packet
-    takes as long as the holder's link needs for all of them; a worker's own link may need longer for all holders."""
+def _pushed(job: Job, choice: Choice, workers: Column, served: Column, rate: Column, backward: Column) -> Column:
+    """When the last packet of gradients has arrived. A holder's link carries a packet for each of `served` workers; a
+    worker's own link may need longer for all holders."""
     arrived = np.zeros_like(workers)
     for place, count in enumerate(workers.astype(int).tolist()):
         holders = choice.servers or count
         if holders > EXACT_PARTS:  # the part that is ready last then decides
-            arrived[place] = backward[place] + (count - 1) / count * 4 * job.profile.parameters / rate[place]
+            arrived[place] = backward[place] + served[place] / holders * 4 * job.profile.parameters / rate[place]
             continue
         found, per_value = parts(job.profile.tensors, holders, job.bucket_mb), 4 / rate[place]
-        served, others = (count, holders) if choice.servers else (count - 1, holders - 1)
-        coming = [_chain(packets, backward[place], served * per_value) for packets in found]
+        others = holders if choice.servers else holders - 1
+        coming = [_chain(packets, backward[place], served[place] * per_value) for packets in found]
         going = _chain([packet for packets in found[:others] for packet in packets], backward[place], per_value)
         arrived[place] = max(*coming, going)
     return arrived
