@@ -7,6 +7,7 @@ import typer
 
 if TYPE_CHECKING:
     from lockstep.lab.plan.plan import Plan, Row
+    from lockstep.lab.plan.score import Measured
 
 
 def plan(
@@ -70,6 +71,7 @@ def plan(
     from lockstep.cli.plan_tables import tables
     from lockstep.errors import LockstepError
     from lockstep.files import disk_error, write_whole
+    from lockstep.lab.plan.score import measured
 
     if explain is not None:
         from lockstep.cli.plan_inputs import explained
@@ -79,6 +81,7 @@ def plan(
     if not config:
         raise LockstepError("No config file was named.", "For example: lockstep plan configs/demo.yaml", code=2)
     say = Console(stderr=True)
+    found = [one for place in score or [] for one in measured(place)]
     asked = Asked(config, cluster, workers, strategies, links, probe, device, profile, save_profile, contention, steps)
     made = _saved(config[0]) or make(asked, say.print)
     if html is not None:
@@ -89,7 +92,7 @@ def plan(
         except OSError as error:
             raise disk_error(html, error, "name another file") from None
     if score:
-        _score(made.rows, score, as_json)
+        _score(made.rows, found, as_json)
         return
     if as_json:
         print_json(made.as_dict())
@@ -121,15 +124,15 @@ def _saved(place: str) -> "Plan | None":
         raise LockstepError(f"{place} {what}.", "Make one with `lockstep plan CONFIG --json`.", code=2) from None
 
 
-def _score(rows: "list[Row]", places: list[Path], as_json: bool) -> None:
+def _score(rows: "list[Row]", found: "list[Measured]", as_json: bool) -> None:
     from rich.console import Console
 
     from lockstep.cli.common import print_json
     from lockstep.cli.plan_tables import score_table
     from lockstep.errors import LockstepError
-    from lockstep.lab.plan.score import measured, score, summary
+    from lockstep.lab.plan.score import score, summary
 
-    scores, missed = score(rows, [one for place in places for one in measured(place)])
+    scores, missed = score(rows, found)
     if not scores:
         raise LockstepError(
             "The plan has no prediction for what was measured.",
