@@ -171,7 +171,13 @@ def test_on_a_slow_link_it_names_what_helps_and_what_that_changes() -> None:
     made = make(Job(profile(), 1000, True), load("office"), [8])
     (said,) = made.recommendations
     assert said.startswith("On 1gbit with 8 workers, instead of ")
-    for word in ("allreduce bf16 ", "allreduce bf16 x4", "fewer and larger updates", "local every 50", "drift apart"):
+    for word in (
+        "allreduce bf16 ",
+        "allreduce bf16 accumulation 4",
+        "fewer and larger updates",
+        "local every 50",
+        "drift apart",
+    ):
         assert word in said
 
 

@@ -85,4 +85,4 @@ class Choice:
         more = {"server": f" {self.mode}", "local": f" every {self.every}"}.get(self.strategy, "")
         more += f", {self.servers} servers" if self.servers else ""
         format = "" if self.strategy in ("server", "replicas") else f" {self.gradients}"
-        return f"{self.strategy}{more}{format}{f' x{self.accumulate}' if self.accumulate > 1 else ''}"
+        return f"{self.strategy}{more}{format}{f' accumulation {self.accumulate}' if self.accumulate > 1 else ''}"

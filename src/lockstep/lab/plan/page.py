@@ -81,7 +81,9 @@ def _where(rows: list[Row], place: int) -> Chart:
     says = f"{worst.name} waits for the link for {share(worst.exposed / worst.step_seconds)} of a step."
     title = f"Where a step of {most:,} workers goes"
     labels = [row.name for row in shown]
-    return stacked(f"where-{'abcdefghij'[place % 10]}", title, says, labels, parts, "milliseconds of a step")
+    chart = stacked(f"where-{'abcdefghij'[place % 10]}", title, says, labels, parts, "milliseconds of a step")
+    chart.figure["layout"]["yaxis"]["dtick"] = 1  # every bar has its name
+    return chart
 
 
 def _cells(row: Row, unit: str) -> tuple[str, ...]:
