@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.lab.plan.cluster import pipe
@@ -57,6 +57,7 @@ def test_the_slowest_of_many_is_as_late_as_tables_of_the_normal_distribution_say
     assert expected_maximum(n(1, 2, 10, 100)) == pytest.approx([0.0, 0.564, 1.539, 2.508], abs=0.03)
 
 
+@settings(deadline=None)
 @given(
     st.floats(1, 1e12),
     st.integers(1, 4000),

@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.errors import LockstepError
@@ -116,6 +116,7 @@ def test_uneven_workers_wait_for_the_slowest() -> None:
     assert predicted(Choice("replicas"), 16, uneven).waiting[0] == 0
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from([choice for choice in USUAL if choice.strategy != "replicas"] + [Choice("server", servers=2)]),
     st.integers(2, 200),
@@ -133,6 +134,7 @@ def test_a_faster_link_never_makes_a_step_longer_and_no_step_is_shorter_than_its
     assert slow.overlapped[0] >= 0
 
 
+@settings(deadline=None)
 @given(st.integers(1, 300))
 def test_half_the_bytes_never_take_longer(workers: int) -> None:
     assert predicted(Choice("allreduce", "bf16"), workers).step[0] <= predicted(Choice(), workers).step[0]
