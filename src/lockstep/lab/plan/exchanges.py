@@ -13,9 +13,9 @@ from lockstep.lab.plan.overlap import Packet, buckets, last_arrival, parts
 EXACT_PARTS = 16
 """Up to so many holders of parameters are followed packet by packet."""
 OUTER_UPDATES = 2.0
-"""What a meeting of local workers computes, in ordinary updates: movement, momentum and the new model."""
+"""What a meeting of local workers computes, in ordinary updates: movement, momentum and the new model. An estimate."""
 POWERSGD_UPDATES, POWERSGD_PER_RANK = 9.0, 0.2
-"""What powersgd computes, in ordinary updates, as measured on CPU (docs/plan.md)."""
+"""What powersgd computes, in ordinary updates: fitted to two measurements on CPU (docs/plan.md)."""
 
 
 @dataclass(frozen=True)

@@ -46,9 +46,9 @@ def _shares() -> Section:
         f"{FIRST:.2f} instead of {GPUS}: {lost:.2f} lost.",
         ("cause", "speed-up lost", "share"),
         [*rows, ("together", f"{lost:.2f}", "100%")],
-        "The figures are the report's own and its follow-up's. Only the third row is communication, a third of what "
-        "was lost; the tables of the first study had blamed all of it on that. How warm-up and threads share the "
-        "first row is not told.",
+        "The figures are the report's own and its follow-up's, put side by side as if both had run the same job, "
+        "which is not told. Only the third row is communication, a third of what was lost; the tables of the "
+        "first study had blamed all of it on that. How warm-up and threads share the first row is not told.",
     )
 
 

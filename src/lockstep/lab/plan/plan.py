@@ -149,7 +149,7 @@ def _notes(job: Job, cluster: Cluster) -> list[str]:
             f"which may be off by {SCALED_ERROR:.0%}."
         )
         if cluster.device.dated and cluster.dollars is not None:
-            notes.append(f"Prices are list prices of {cluster.device.dated}.")
+            notes.append(f"Prices are list prices of {cluster.device.dated} or near them: look them up.")
     if job.per_worker:
         notes.append("The batch is a worker's own: with more workers a step holds more words.")
     return notes
