@@ -11,6 +11,7 @@ from torch import nn
 from lockstep.rundir import RunDirectory
 from lockstep.team import Team
 from lockstep.train.probes import COUNTED, Probes
+from lockstep.watch.clock import PhaseClock
 from lockstep.watch.journal import Journal, read
 
 CHOICES: dict[str, Any] = {"precision": "fp32", "threads": {"1": 1, "2": 1}, "launches": 3}
@@ -92,3 +93,28 @@ def test_a_peak_that_cannot_be_measured_is_null(tmp_path: Path, monkeypatch: pyt
     (line,) = probe(tmp_path, alone())
     assert line["peak_flops"] is None
     assert line["flops_per_word"] == 48
+
+
+def test_gradients_are_stamped_only_when_a_profile_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for asked in ("", "1"):
+        monkeypatch.setenv("LOCKSTEP_PROFILE", asked)
+        module = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 2))
+        journal = Journal(tmp_path / f"asked-{asked}", 0)
+        probes = Probes(RunDirectory(tmp_path), alone(), journal, CHOICES, ["CPU"], together=True, enabled=False)
+        probes.watch(module, PhaseClock(torch.device("cpu")))
+        for _ in range(12):
+            loss = module(torch.ones(3, 4)).sum()
+            probes.before_backward()
+            loss.backward()
+            probes.after_step(words=3, parameters=26)
+        journal.close()
+        lines = read(tmp_path / f"asked-{asked}").of("profile")
+        assert len(lines) == (1 if asked else 0)
+    (line,) = lines
+    assert [tensor["name"] for tensor in line["tensors"]] == ["0.weight", "1.weight", "1.bias"]
+    seconds = {tensor["name"]: tensor["seconds"] for tensor in line["tensors"]}
+    assert 0 < seconds["1.bias"] < seconds["0.weight"] == line["backward_seconds"]
+    assert line["tensors"][0]["shape"] == [4, 4]
+    assert not module[0].weight._post_accumulate_grad_hooks

@@ -6,7 +6,21 @@ from typing import Annotated
 import typer
 
 from lockstep import __version__
-from lockstep.cli import board, config, data, demo, evaluate, prove, rehearse, report, runs, study, train, translate
+from lockstep.cli import (
+    board,
+    config,
+    data,
+    demo,
+    evaluate,
+    plan,
+    prove,
+    rehearse,
+    report,
+    runs,
+    study,
+    train,
+    translate,
+)
 from lockstep.errors import LockstepError
 
 app = typer.Typer(
@@ -26,6 +40,7 @@ app.command()(translate.translate)
 app.command()(report.report)
 app.command()(prove.prove)
 app.command()(rehearse.rehearse)
+app.command()(plan.plan)
 app.command()(board.board)
 app.add_typer(study.app, name="study")
 app.add_typer(runs.app, name="runs")

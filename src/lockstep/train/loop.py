@@ -222,6 +222,7 @@ class Loop:
                 clock.mark("forward")
                 faults.at("backward")
                 faults.slow("backward", 3 * (time.perf_counter() - begin))  # before gradients leave
+                self.probes.before_backward()
                 self.strategy.backward(loss_sum, claim.target_words)
                 clock.mark("backward")
                 loss_sums.append(loss_sum.detach())
@@ -312,6 +313,7 @@ class Loop:
         scale = precision.FIRST_LOSS_SCALE if self.precision == "fp16" else None
         context = Context(self.team, self.config.train.clip, scale, precision.DTYPES[self.precision])
         self.strategy.setup(module, _optimizer(self.config.optimizer), clock, context, self.task.example().to(device))
+        self.probes.watch(module, clock)
 
     def _meet(self, members: Members, ending: str | None = None) -> Meeting:
         """Finds out who takes part, and takes over the progress of a peer that this worker has just healed from."""

@@ -1,18 +1,22 @@
 """What is measured once per launch: how much arithmetic the model takes, how fast this worker multiplies at best, what
 the link between the workers carries. It is done inside the warm-up: neither the first update nor an average suffers."""
 
+import os
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import nn
 
 from lockstep.files import write_json
 from lockstep.rundir import RunDirectory
 from lockstep.team import Team
 from lockstep.train.precision import emulated
+from lockstep.train.readiness import Readiness
 from lockstep.watch import link
+from lockstep.watch.clock import PhaseClock
 from lockstep.watch.flops import FlopCount
 from lockstep.watch.journal import Journal
 from lockstep.watch.peak import product_peak
@@ -37,6 +41,7 @@ class Probes:
     devices: list[str]  # names of all workers' devices
     together: bool  # do all workers come to every step boundary? Only then can they exchange anything there
     enabled: bool = True
+    readiness: Readiness | None = None
     _done: int = 0  # steps of this launch
     _count: FlopCount | None = None  # of the step that is being computed
     _flops: list[int] = field(default_factory=list)  # of each counted step
@@ -51,6 +56,15 @@ class Probes:
         before = [entry for entry in choices.get("measured", []) if entry["conditions"] == self._conditions]
         self._known: dict[str, Any] | None = before[0] if before else None
 
+    def watch(self, module: nn.Module, clock: PhaseClock) -> None:
+        """Also journals when each gradient is ready, where LOCKSTEP_PROFILE=1 asks for it (`lockstep plan` does)."""
+        if os.environ.get("LOCKSTEP_PROFILE") == "1":
+            self.readiness = Readiness(module, clock, self.journal)
+
+    def before_backward(self) -> None:
+        if self.readiness is not None:
+            self.readiness.begin()
+
     def counting(self) -> AbstractContextManager[Any]:
         """A new one for every step, around forward and backward of its micro-batches."""
         self._count = FlopCount() if self.enabled and self._known is None and self._done in COUNTED else None
@@ -59,6 +73,8 @@ class Probes:
     def after_step(self, words: int, parameters: int) -> None:
         """With this worker's target words in the step, and the size of the model."""
         index, self._done = self._done, self._done + 1
+        if self.readiness is not None and index > COUNTED[-1] and self.readiness.end_of_step():
+            self.readiness = None
         if not self.enabled or index not in COUNTED:
             return
         if self._count is not None:

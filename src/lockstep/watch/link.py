@@ -25,24 +25,24 @@ def probe(team: Team) -> tuple[float, float]:
     worker's. A payload grows until its travel can be timed, so that neither a slow nor a distant link is held up; the
     best of a few counts, because another program may have disturbed the others."""
     small = torch.zeros(1, device=team.device)
-    _agreed(small, team)  # until all are here
-    rounds = [_agreed(small, team)]
+    together(small, team)  # until all are here
+    rounds = [together(small, team)]
     while len(rounds) < LATENCY_ROUNDS and sum(rounds) < LATENCY_SECONDS:
-        rounds.append(_agreed(small, team))
+        rounds.append(together(small, team))
     latency = statistics.median(rounds)
     size, spent, travels = FIRST_BYTES, 0.0, list[float]()
     while len(travels) < RATE_ROUNDS and spent < RATE_SECONDS:
         if travels and travels[-1] < LONG_ENOUGH_SECONDS and size < LARGEST_BYTES:
             size = min(LARGEST_BYTES, 4 * size, int(size * 2 * LONG_ENOUGH_SECONDS / travels[-1]))
             travels = []
-        seconds = _agreed(torch.zeros(size // 4, device=team.device), team)
+        seconds = together(torch.zeros(size // 4, device=team.device), team)
         spent += seconds
         travels.append(max(seconds - latency, seconds / 10))
     sent = 2 * (team.size - 1) / team.size * size  # by each worker of a ring
     return 8 * sent / min(travels), latency
 
 
-def _agreed(payload: torch.Tensor, team: Team) -> float:
+def together(payload: torch.Tensor, team: Team) -> float:
     """Seconds of an all-reduce, on the worker where it took longest. On CPU it goes by the group for facts, where
     nothing of a strategy is under way."""
     group = team.workers if payload.is_cuda else team.facts

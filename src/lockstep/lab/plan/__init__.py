@@ -1,0 +1,1 @@
+"""Predictions: what a cluster would give, before it is paid for."""

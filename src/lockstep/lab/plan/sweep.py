@@ -1,0 +1,106 @@
+"""What a link carries: all-reduces of growing size between real processes, and the line through their times.
+
+`torchrun ... -m lockstep.lab.plan.sweep` (one process per machine) prints it as JSON for a cluster file; `measure` does the
+same between two emulated hosts.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from lockstep.errors import LockstepError
+from lockstep.lab.network import INTERFACE, Network
+from lockstep.lab.plan.costs import Pipe
+
+SIZES = [2**power for power in range(14, 24)]
+LARGE = 2**20
+ROUNDS, LONG_SECONDS = 7, 5.0
+"""How often each size is sent; sizes after those that took so long together are left out."""
+PORT = 29517
+
+
+def fit(sizes: list[float], seconds: list[float], name: str, source: str, host_seconds_per_byte: float = 0.0) -> Pipe:
+    """The latency is what the smallest takes beyond its share of the rate; the rate is the slope over the large ones,
+    relative errors weighed alike. (A shaped link lets small messages pass at once.) `sizes` are bytes that each sent."""
+    x, y = np.asarray(sizes), np.asarray(seconds)
+    large = x >= min(LARGE, float(np.sort(x)[-2]))
+    weight = 1 / y[large]
+    matrix = np.stack([np.ones_like(weight), x[large]], 1) * weight[:, None]
+    (begin, per_byte), *_ = np.linalg.lstsq(matrix, np.ones_like(weight), rcond=None)
+    if begin < 0 or per_byte <= 0:
+        begin, per_byte = 0.0, np.median(y[large] / x[large])
+    error = float(np.abs(y[large] / (begin + per_byte * x[large]) - 1).max())
+    latency = max(0.0, float(y[0] - per_byte * x[0]))
+    return Pipe(name, 1 / float(per_byte), latency, max(0.02, error), source, host_seconds_per_byte)
+
+
+def measure(rate: str | None, name: str | None = None) -> Pipe:
+    """Between two emulated hosts behind links of `rate`, such as 1gbit. Needs root on Linux."""
+    with Network(2, rate) as network:
+        place = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "OMP_NUM_THREADS": "1"}
+        place |= {"MASTER_ADDR": network.members[0].address, "MASTER_PORT": str(PORT), "GLOO_SOCKET_IFNAME": INTERFACE}
+        processes = [
+            subprocess.Popen(
+                host.command([sys.executable, "-m", "lockstep.lab.plan.sweep"]),
+                env=os.environ | place | {"RANK": str(rank)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank, host in enumerate(network.members)
+        ]
+        try:
+            said = [process.communicate() for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+    if any(process.returncode for process in processes):
+        raise LockstepError(f"The link could not be measured: {said[0][1].strip().splitlines()[-1:]}", "Try again.")
+    facts = json.loads(said[0][0])
+    return Pipe(**facts | {"name": name or rate or "unshaped", "source": "size sweep between two emulated hosts"})
+
+
+def sweep() -> dict[str, Any]:
+    """Runs in every process; all of them find the same."""
+    import torch
+    import torch.distributed as dist
+
+    from lockstep.team import join
+    from lockstep.watch.link import together
+
+    torch.set_num_threads(1)
+    team = join("auto")
+    if team.size < 2:
+        raise LockstepError("One process has no link to measure.", "Start one on each of two machines.", code=2)
+    sent = 2 * (team.size - 1) / team.size
+    sizes, seconds, spent = list[float](), list[float](), 0.0
+    busy, carried = 0.0, 0.0
+    for size in SIZES:
+        payload = torch.zeros(size // 4, device=team.device)
+        together(payload, team)
+        begin = time.process_time()
+        taken = [together(payload, team) for _ in range(ROUNDS)]
+        busy, carried = busy + time.process_time() - begin, carried + ROUNDS * sent * size
+        sizes.append(sent * size)
+        seconds.append(float(np.median(taken)))
+        spent += sum(taken)
+        if spent > LONG_SECONDS:
+            break
+    hosts = sum(team.gather(busy)) / team.size
+    found = fit(sizes, seconds, "measured", f"size sweep between {team.size} processes", hosts / carried)
+    steps = 2 * (team.size - 1)  # of a ring, each of which waits for a message
+    team.close()
+    assert not dist.is_initialized()
+    return asdict(found) | {"latency_seconds": found.latency_seconds / steps}
+
+
+if __name__ == "__main__":
+    facts = sweep()
+    if os.environ.get("RANK", "0") == "0":
+        print(json.dumps(facts, indent=2))

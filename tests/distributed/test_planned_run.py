@@ -1,0 +1,40 @@
+"""A profile of a real training, a plan from it, and a real run that it is held against."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from conftest import Tiny, lockstep
+from lockstep.lab.plan.profile import load
+from lockstep.lab.plan.sweep import measure
+from lockstep.watch.journal import read
+
+
+def test_a_profile_knows_when_every_gradient_is_ready_and_a_run_is_scored_with_it(tiny: Tiny, tmp_path: Path) -> None:
+    kept, run = tmp_path / "profile.json", tmp_path / "run"
+    words = ("batch.per=worker", "--links", "none", "--workers", "1,2", "--strategies", "allreduce,replicas")
+    lockstep("plan", tiny.config, *words, "--save-profile", kept, "--json")
+    profile = load(kept)
+    assert sum(tensor.values for tensor in profile.tensors) == profile.parameters
+    ready = {tensor.name: tensor.ready for tensor in profile.tensors}
+    assert max(ready, key=lambda name: ready[name]) == "model.embedding.weight", "shared by source, target and output"
+    assert ready["model.decoder.0.feed_forward.sub_layer.outer.weight"] < ready["model.encoder.0.attention.norm.weight"]
+    assert profile.points[0].backward > 0
+    assert profile.flops_per_word
+
+    lockstep("train", tiny.config, "batch.per=worker", "train.steps=12", "--workers", 2, "--run", run)
+    assert not read(run / "journal").of("profile"), "nobody asked for one"
+    told = lockstep("plan", tiny.config, *words, "--profile", kept, "--score", run, "--json").stdout
+    (score,) = json.loads(told)["scores"]
+    assert (score["name"], score["workers"]) == ("allreduce fp32", 2)
+    assert score["measured"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="an emulated network needs root")
+def test_a_sweep_finds_the_rate_of_an_emulated_link() -> None:
+    found = measure("50mbit")
+    assert 0.8 * 50e6 / 8 < found.bytes_per_second < 1.05 * 50e6 / 8
+    assert found.host_seconds_per_byte > 0

@@ -1,0 +1,220 @@
+"""Predictions of steps: against measurements, by hand, and by what must always hold."""
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lockstep.errors import LockstepError
+from lockstep.lab.plan.cluster import load, pipe
+from lockstep.lab.plan.costs import Pipe, Wiring
+from lockstep.lab.plan.job import STRATEGIES, Choice, Job
+from lockstep.lab.plan.model import Forecast, forecast
+from lockstep.lab.plan.plan import USUAL, make, recommend
+from lockstep.lab.plan.profile import Point, Profile
+from planning import profile
+
+GIGABIT = Pipe("1gbit", 125e6)
+
+
+def predicted(choice: Choice, workers: float = 2, job: Job | None = None, pipe: Pipe = GIGABIT) -> Forecast:
+    return forecast(job or Job(profile(), 1000, True), choice, Wiring(pipe), np.array([workers]), (0.0, 0.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("choice", "measured"),
+    [
+        (Choice("allreduce"), 2.15),
+        (Choice("allreduce", "bf16"), 1.12),
+        (Choice("allreduce", "powersgd", rank=1), 0.69),
+        (Choice("allreduce", "powersgd", rank=32), 1.02),
+        (Choice("replicas"), 0.34),
+    ],
+)
+def test_steps_that_were_measured_over_a_gigabit_are_met_within_a_tenth(choice: Choice, measured: float) -> None:
+    """59 million parameters between two hosts, 0.34 s of computing."""
+    job = Job(profile(59, forward=0.1, backward=0.2, update=0.04), 1000, True)
+    assert predicted(choice, 2, job, pipe("1gbit")).step[0] == pytest.approx(measured, rel=0.1)
+
+
+def test_an_all_reduce_by_hand() -> None:
+    """240 MB in buckets of 24 MB (six layers reach 25 MiB with a seventh: 28 MB), of which the first is ready after 7/60 of
+    the backward pass."""
+    found = predicted(Choice("allreduce"))
+    assert found.computing[0] == pytest.approx(0.34)
+    assert found.exposed[0] == pytest.approx(0.2 * 7 / 60 + 240e6 / 125e6 - 0.2, abs=1e-6)
+    assert found.bytes_sent[0] == 240e6
+
+
+def test_a_colocated_server_by_hand() -> None:
+    """Two halves of 120 MB in packets of 24 MB; the second half of the model is ready first. A holder gets its half from
+    one other worker and sends it back to one: the first packet of the first half is ready after 36 of 60 layers."""
+    found = predicted(Choice("server"))
+    pushed = 0.2 * 36 / 60 + 120e6 / 125e6
+    assert found.exposed[0] == pytest.approx(pushed - 0.2 + 120e6 / 125e6, abs=1e-6)
+    assert found.computing[0] == pytest.approx(0.3 + 0.04 / 2)
+
+
+def test_a_dedicated_server_takes_all_gradients_over_its_one_link() -> None:
+    found = predicted(Choice("server", servers=1), 4)
+    assert found.exposed[0] == pytest.approx(0.2 * 6 / 60 + 4 * 240e6 / 125e6 - 0.2 + 4 * 240e6 / 125e6, rel=0.01)
+
+
+def test_local_workers_pay_for_a_meeting_once_in_a_round() -> None:
+    one, ten = (predicted(Choice("local", every=every)) for every in (1, 10))
+    assert ten.exposed[0] == pytest.approx(240e6 / 125e6 / 10)
+    assert one.exposed[0] == pytest.approx(10 * ten.exposed[0])
+
+
+def test_accumulation_communicates_once_for_all_micro_batches() -> None:
+    plain, four = predicted(Choice()), predicted(Choice(accumulate=4))
+    assert four.words[0] == 4 * plain.words[0]
+    assert four.step[0] == pytest.approx(plain.step[0] + 3 * 0.3)
+    assert four.bytes_sent[0] == plain.bytes_sent[0]
+
+
+def test_sharded_sends_what_its_page_says() -> None:
+    """fp32: 12 bytes a parameter times (W-1)/W, when layers are most of the model, but for the last one's second gather."""
+    assert predicted(Choice("sharded")).bytes_sent[0] == pytest.approx((12 * 60e6 - 4e6) / 2)
+
+
+def test_an_async_server_is_bound_by_its_link_when_many_push_to_it() -> None:
+    few, many = (predicted(Choice("server", mode="async", servers=1), count) for count in (2, 64))
+    assert many.step[0] > 10 * few.step[0]
+    assert many.words_per_second[0] == pytest.approx(64 * 1000 / (64 * 240e6 / 125e6), rel=0.1)
+
+
+def test_workers_share_a_global_batch_and_keep_one_of_their_own() -> None:
+    shared, own = Job(profile(), 1000), Job(profile(), 1000, per_worker=True)
+    assert predicted(Choice("replicas"), 4, shared).computing[0] == pytest.approx(0.3 / 4 + 0.04)
+    assert predicted(Choice("replicas"), 4, own).words[0] == 4000
+
+
+def test_two_sizes_of_batch_tell_what_every_step_costs() -> None:
+    points = (Point(250, 0.05, 0.1, 0.04, 0.0), Point(1000, 0.11, 0.22, 0.04, 0.0))
+    known = Profile(**vars(profile()) | {"points": points})
+    forward, backward = known.computing(np.array([250.0, 500.0, 1.0]))
+    assert forward[:2] == pytest.approx([0.05, 0.07])
+    assert backward[2] > 0
+
+
+def test_shared_cores_make_computing_slower_and_so_does_what_the_network_takes_of_them() -> None:
+    job = Job(profile(), 1000, True, cores=2, contention={1: 1.0, 2: 1.1, 4: 2.2})
+    assert predicted(Choice("replicas"), 3, job).computing[0] == pytest.approx(1.65 * 0.34)
+    assert predicted(Choice("replicas"), 8, job).computing[0] == pytest.approx(4.4 * 0.34)
+    busy = Pipe("busy", 125e6, host_seconds_per_byte=2e-9)
+    assert predicted(Choice(), 4, job, busy).step[0] > predicted(Choice(), 4, job).step[0]
+
+
+def test_uneven_workers_wait_for_the_slowest() -> None:
+    steady, uneven = (Job(profile(spread=spread), 1000, True) for spread in (0.0, 0.1))
+    assert predicted(Choice(), 16, steady).waiting[0] == 0
+    assert predicted(Choice(), 16, uneven).waiting[0] == pytest.approx(0.1 * 1.77 * 0.3, rel=0.02)
+    assert predicted(Choice("local", every=100), 16, uneven).waiting[0] < 0.006
+    assert predicted(Choice("replicas"), 16, uneven).waiting[0] == 0
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from([choice for choice in USUAL if choice.strategy != "replicas"] + [Choice("server", servers=2)]),
+    st.integers(2, 200),
+    st.floats(1e5, 1e11),
+    st.floats(0, 0.01),
+)
+def test_a_faster_link_never_makes_a_step_longer_and_no_step_is_shorter_than_its_computing(
+    choice: Choice, workers: int, rate: float, latency: float
+) -> None:
+    slow = predicted(choice, workers, pipe=Pipe("slow", rate, latency))
+    fast = predicted(choice, workers, pipe=Pipe("fast", 2 * rate, latency / 2))
+    assert fast.step[0] <= slow.step[0] * (1 + 1e-9)
+    assert fast.step[0] >= fast.computing[0] * (1 - 1e-9)
+    assert slow.exposed[0] >= 0
+    assert slow.overlapped[0] >= 0
+
+
+@settings(deadline=None)
+@given(st.integers(1, 300))
+def test_half_the_bytes_never_take_longer(workers: int) -> None:
+    assert predicted(Choice("allreduce", "bf16"), workers).step[0] <= predicted(Choice(), workers).step[0]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_one_worker_exchanges_nothing(strategy: str) -> None:
+    found = predicted(Choice(strategy), 1)
+    assert (found.exposed[0], found.bytes_sent[0], found.waiting[0]) == (0, 0, 0)
+    assert found.step[0] == pytest.approx(0.34)
+
+
+def test_an_interval_holds_its_prediction_and_is_wide_for_a_device_that_was_not_measured() -> None:
+    job = Job(profile(), 1000, True)
+    known, scaled = (make(job, load(name), [4], [Choice()]).rows[0] for name in ("office", "v100-nodes"))
+    for row in (known, scaled):
+        assert row.low < row.step_seconds < row.high
+    replicas = [make(job, load(name), [4], [Choice("replicas")]).rows[0] for name in ("office", "v100-nodes")]
+    assert replicas[1].high / replicas[1].low > 1.5 > replicas[0].high / replicas[0].low
+
+
+def test_thousands_of_workers_are_planned_at_once() -> None:
+    begin = time.process_time()
+    made = make(Job(profile(), 1000, True), load("office"), range(1, 4097))
+    assert time.process_time() - begin < 1.0
+    assert len(made.rows) == 4096 * len(USUAL)
+
+
+def test_time_and_dollars_to_the_end() -> None:
+    row = make(Job(profile(), 1000, True), load("v100-nodes"), [2], [Choice("replicas")], steps=1000).rows[0]
+    assert row.seconds == pytest.approx(1000 * row.step_seconds)
+    assert row.dollars == pytest.approx(2 * 3.06 * 340 / 3600, rel=0.01)
+
+
+def test_on_a_slow_link_it_names_what_helps_and_what_that_changes() -> None:
+    made = make(Job(profile(), 1000, True), load("office"), [8])
+    (said,) = made.recommendations
+    assert said.startswith("On 1gbit with 8 workers, instead of ")
+    for word in (
+        "allreduce bf16 ",
+        "allreduce bf16 accumulation 4",
+        "fewer and larger updates",
+        "local every 50",
+        "drift apart",
+    ):
+        assert word in said
+
+
+def test_on_a_fast_link_plain_allreduce_is_enough() -> None:
+    made = make(Job(profile(), 1000, True), load("office"), [4], links=[pipe("100gbit")])
+    assert made.recommendations == [recommend(made.rows, "100gbit", 4)[0]]
+    assert "plain allreduce is enough" in made.recommendations[0]
+
+
+def test_a_strategy_is_written_as_in_a_study() -> None:
+    assert Choice.of("allreduce:gradients=bf16:accumulate=4") == Choice("allreduce", "bf16", accumulate=4)
+    assert Choice.of("server:mode=async:servers=2").name == "server async, 2 servers"
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "allreduse",
+        "allreduce:gradients=int3",
+        "local:every=0",
+        "local:every=x",
+        "server:mode=later",
+        "local:gradients=powersgd",
+        "allreduce:bucket",
+        "",
+    ],
+)
+def test_a_strategy_that_is_none_is_refused_in_a_sentence(word: str) -> None:
+    with pytest.raises(LockstepError) as refused:
+        Choice.of(word)
+    assert refused.value.code == 2
+    assert refused.value.remedy
+
+
+@pytest.mark.parametrize("workers", [[], [0], [10**6]])
+def test_numbers_of_workers_that_make_no_sense_are_refused(workers: list[int]) -> None:
+    with pytest.raises(LockstepError):
+        make(Job(profile(), 1000), load("office"), workers)
