@@ -4,17 +4,19 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser
-from test_report_page import MARKS, OUTPUT, browser, opened  # noqa: F401
 
 from lockstep.lab.plan.cluster import load, pipe
 from lockstep.lab.plan.job import Job
 from lockstep.lab.plan.page import page as plan_page
 from lockstep.lab.plan.plan import make
+from pages import CHROMIUM, MARKS, keep, opened
 from planning import profile
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here (Debian package chromium)")
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (375, "dark")])
-def test_charts_are_drawn_and_nothing_sticks_out(browser: Browser, tmp_path: Path, width: int, scheme: str) -> None:  # noqa: F811
+def test_charts_are_drawn_and_nothing_sticks_out(browser: Browser, tmp_path: Path, width: int, scheme: str) -> None:
     job, links = Job(profile(spread=0.03), 1000, per_worker=True), [pipe("1gbit"), pipe("10gbit")]
     path = tmp_path / "plan.html"
     path.write_text(plan_page(make(job, load("office"), [1, 2, 4, 8, 16], links=links, steps=50_000)))
@@ -25,5 +27,4 @@ def test_charts_are_drawn_and_nothing_sticks_out(browser: Browser, tmp_path: Pat
             assert marks > 0, f"{name} is empty"
             assert words > 20, f"{name} has no text for those who cannot see it"
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        OUTPUT.mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=OUTPUT / f"plan-{width}-{scheme}.png", full_page=True)
+        keep(page, f"plan-{width}-{scheme}")

@@ -1,38 +1,23 @@
 """The plan as one page that needs no network: plotly's script is inside it."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lockstep.explain.answer import Chart
-from lockstep.explain.charts import Band, Line, lines, plotly_script, stacked
-from lockstep.explain.report import TEMPLATES
+from lockstep.explain.charts import Band, Line, lines, stacked
+from lockstep.explain.page import render
 from lockstep.explain.units import bits, count, number, seconds, share
 from lockstep.lab.plan.plan import Plan, Row
 
-TEMPLATE = Path(__file__).with_name("plan.html.j2")
 COLOURS = ("--blue", "--vermilion", "--green", "--purple", "--orange", "--sky", "--grey", "--brown", "--yellow")
 HEADS = ("strategy", "workers", "step", "interval", "speed", "speed-up", "exposed")
 
 
 def page(plan: Plan) -> str:
-    import jinja2
-
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
     links = [_link(plan, link, place) for place, link in enumerate(dict.fromkeys(row.link for row in plan.rows))]
-    figures = {chart.name: chart.figure | {"height": chart.height} for link in links for chart in link["charts"]}
-    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
-        plan=plan,
-        links=links,
-        figures=json.dumps(figures, separators=(",", ":"), allow_nan=False).replace("</", "<\\/"),
-        plotly=plotly_script(),
-        style=(TEMPLATES / "report.css").read_text(encoding="utf-8"),
-        script=(TEMPLATES / "report.js").read_text(encoding="utf-8"),
-    )
+    charts = [chart for link in links for chart in link["charts"]]
+    return render("plan.html.j2", charts, plan=plan, links=links)
 
 
 def _link(plan: Plan, link: str, place: int) -> dict[str, Any]:
