@@ -121,8 +121,7 @@ class Lstm(nn.Module):
         self.decoder = nn.ModuleList(
             Layer(width if i == 0 else 2 * width, width) for i in range(settings.decoder_layers)
         )
-        for large in (self.source_embedding, self.target_embedding, self.projection):
-            nn.init.uniform_(large.weight, -0.1, 0.1)
+        nn.init.uniform_(self.projection.weight, -0.1, 0.1)  # embeddings have torch's variance of 1, which units expect
 
     def forward(self, source: Tensor, source_layout: Layout, target: Tensor, layout: Layout) -> Tensor:
         """A vector for each target word, made from the source and the target words so far: `[target words, width]`."""
