@@ -53,7 +53,7 @@ def attempt(
         programs = [Program([*program, "--workers", str(workers)], environment)]
     else:
         programs = [
-            Program(host.command(program), environment | _place(rank, network))
+            Program(host.command(program), environment | place(rank, network))
             for rank, host in enumerate(network.members)
         ]
     errors = together(programs)
@@ -62,7 +62,7 @@ def attempt(
     return Trial(run, [read(run / "journal", rank).steps for rank in range(workers)])
 
 
-def _place(rank: int, network: Network) -> dict[str, str]:
+def place(rank: int, network: Network) -> dict[str, str]:
     """What an engine would tell the process of this host."""
     numbers = {"RANK": rank, "WORLD_SIZE": len(network.members), "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
     meeting = {"MASTER_ADDR": network.members[0].address, "MASTER_PORT": str(PORT), "GLOO_SOCKET_IFNAME": INTERFACE}

@@ -6,23 +6,26 @@ same between two emulated hosts.
 
 import json
 import os
-import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lockstep.errors import LockstepError
-from lockstep.lab.network import INTERFACE, Network
+from lockstep.files import read_json, write_json
+from lockstep.lab.network import Network
 from lockstep.lab.plan.costs import Pipe
+from lockstep.lab.together import Program, together
+from lockstep.lab.trial import place
 
 SIZES = [2**power for power in range(14, 24)]
 LARGE = 2**20
 ROUNDS, LONG_SECONDS = 7, 5.0
 """How often each size is sent; sizes after those that took so long together are left out."""
-PORT = 29517
 
 
 def fit(sizes: list[float], seconds: list[float], name: str, source: str, host_seconds_per_byte: float = 0.0) -> Pipe:
@@ -42,27 +45,16 @@ def fit(sizes: list[float], seconds: list[float], name: str, source: str, host_s
 
 def measure(rate: str | None, name: str | None = None) -> Pipe:
     """Between two emulated hosts behind links of `rate`, such as 1gbit. Needs root on Linux."""
-    with Network(2, rate) as network:
-        place = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "OMP_NUM_THREADS": "1"}
-        place |= {"MASTER_ADDR": network.members[0].address, "MASTER_PORT": str(PORT), "GLOO_SOCKET_IFNAME": INTERFACE}
-        processes = [
-            subprocess.Popen(
-                host.command([sys.executable, "-m", "lockstep.lab.plan.sweep"]),
-                env=os.environ | place | {"RANK": str(rank)},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
+    with Network(2, rate) as network, tempfile.TemporaryDirectory(prefix="lockstep-plan-") as folder:
+        result = Path(folder) / "link.json"
+        program = [sys.executable, "-m", "lockstep.lab.plan.sweep", str(result)]
+        programs = [
+            Program(host.command(program), place(rank, network) | {"OMP_NUM_THREADS": "1"})
             for rank, host in enumerate(network.members)
         ]
-        try:
-            said = [process.communicate() for process in processes]
-        finally:
-            for process in processes:
-                process.kill()
-    if any(process.returncode for process in processes):
-        raise LockstepError(f"The link could not be measured: {said[0][1].strip().splitlines()[-1:]}", "Try again.")
-    facts = json.loads(said[0][0])
+        errors, facts = together(programs), read_json(result)
+    if errors or facts is None:
+        raise LockstepError(f"The link could not be measured: {errors}", "Try again.")
     return Pipe(**facts | {"name": name or rate or "unshaped", "source": "size sweep between two emulated hosts"})
 
 
@@ -72,7 +64,7 @@ def sweep() -> dict[str, Any]:
     import torch.distributed as dist
 
     from lockstep.team import join
-    from lockstep.watch.link import together
+    from lockstep.watch.link import together as timed
 
     torch.set_num_threads(1)
     team = join("auto")
@@ -83,9 +75,9 @@ def sweep() -> dict[str, Any]:
     busy, carried = 0.0, 0.0
     for size in SIZES:
         payload = torch.zeros(size // 4, device=team.device)
-        together(payload, team)
+        timed(payload, team)
         begin = time.process_time()
-        taken = [together(payload, team) for _ in range(ROUNDS)]
+        taken = [timed(payload, team) for _ in range(ROUNDS)]
         busy, carried = busy + time.process_time() - begin, carried + ROUNDS * sent * size
         sizes.append(sent * size)
         seconds.append(float(np.median(taken)))
@@ -103,4 +95,7 @@ def sweep() -> dict[str, Any]:
 if __name__ == "__main__":
     facts = sweep()
     if os.environ.get("RANK", "0") == "0":
-        print(json.dumps(facts, indent=2))
+        if sys.argv[1:]:
+            write_json(Path(sys.argv[1]), facts)
+        else:
+            print(json.dumps(facts, indent=2))
