@@ -213,7 +213,7 @@ def stacked(
     layout: Part = {
         "barmode": "stack",
         "xaxis": {"title": {"text": x_title}, "rangemode": "tozero"},
-        "yaxis": {"autorange": "reversed"},
+        "yaxis": {"autorange": "reversed", "dtick": 1},
         "uniformtext": {"minsize": 10, "mode": "hide"},
         "bargap": 0.35,
         "margin": {"t": 8},
@@ -250,7 +250,7 @@ def bars(
     }
     layout: Part = {
         "xaxis": {"title": {"text": x_title}, "range": [0, 1.3 * max([*values, 0.0]) or 1.0]},
-        "yaxis": {"autorange": "reversed", "type": "category"},
+        "yaxis": {"autorange": "reversed", "type": "category", "dtick": 1},
         "bargap": 0.4,
         "margin": {"t": 8},
     }
