@@ -118,11 +118,12 @@ def test_nothing_is_left_after_an_interruption_and_after_a_kill_the_next_start_c
 
 def test_servers_have_hosts_of_their_own(tiny: Tiny, tmp_path: Path) -> None:
     cluster = ("--hosts", 1, "--workers-per-host", 2, "--servers", 1, "--link", "1gbit")
-    words = (*cluster, "--steps", 7, "--run", tmp_path / "run", "--json")
-    found = json.loads(lockstep("rehearse", tiny.config, "strategy.name=server", *words).stdout)
+    words = (*cluster, "--steps", 9, "--run", tmp_path / "run", "--json")
+    found = json.loads(lockstep("rehearse", tiny.config, *LARGE, "strategy.name=server", *words).stdout)
     assert found["workers"] == 2
     assert found["strategy"] == "server"
-    assert found["wire_bytes_per_step"] > found["bytes_per_step"] > 0, "both workers' gradients leave through one link"
+    both = 2 * found["bytes_per_step"]
+    assert found["wire_bytes_per_step"] == pytest.approx(both, rel=0.1), "gradients of two leave through one link"
 
 
 def test_wrong_rehearsals_are_refused_in_a_sentence(tiny: Tiny, tmp_path: Path) -> None:

@@ -38,9 +38,11 @@ def test_without_its_tools_they_are_named(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_meter_counts_the_busiest_host_between_two_moments() -> None:
-    meter = Meter(Network(2), times=[10.0, 11.0, 12.0], sent=[[0, 0], [100, 50], [300, 60]])
-    assert meter.between(10.5, 11.5) == 150.0
-    assert meter.between(10.0, 12.0) == 300.0
+    times, sent = [10.0, 11.0, 12.0, 13.0, 14.0], [[0, 0], [100, 50], [300, 60], [400, 70], [400, 80]]
+    meter = Meter(Network(2), times=times, sent=sent)
+    assert meter.between(10.0, 13.5) == 400.0
+    assert meter.between(10.5, 14.0) == 350.0
+    assert meter.between(11.0, 13.5) is None, "too short to tell"
 
 
 def test_a_cluster_is_named_for_a_person() -> None:

@@ -124,8 +124,10 @@ def table(found: "Rehearsal") -> "Table":
     shown.add_row("time per step", f"{milliseconds(found.step_seconds)} ({how})")
     shown.add_row("speed", f"{count(found.per_second)} {found.unit}/s, all workers")
     shown.add_row("a step is", ", ".join(f"{name} {share(part)}" for name, part in found.phase_shares.items()))
-    sent = f"{megabytes(found.bytes_per_step)} handed over, {megabytes(found.wire_bytes_per_step)} on the wire"
-    shown.add_row("sent per step", f"{sent} (switch counters, busiest host)")
+    sent = f"{megabytes(found.bytes_per_step)} handed over"
+    if found.wire_bytes_per_step is not None:
+        sent += f", {megabytes(found.wire_bytes_per_step)} on the wire (switch counters, busiest host)"
+    shown.add_row("sent per step", sent)
     if found.wire_bits is not None:
         of = f", {share(found.link_share)} of its link" if found.link_share is not None else ""
         shown.add_row("rate", f"{bits(found.wire_bits)} while gradients were under way{of}")

@@ -22,6 +22,8 @@ from lockstep.lab.together import Program, together
 PORT = 29400
 COUNT_SECONDS = 0.5
 """Between two looks at the switch's counters."""
+LOOKS = 4
+"""So many lie within the measured steps, or what passed between two of them decides the figure."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Rehearsal:
     unit: str
     phase_shares: dict[str, float]
     bytes_per_step: float  # that the busiest worker handed to the network, by its journal
-    wire_bytes_per_step: float  # that left the busiest host, headers included, by the switch's counters
+    wire_bytes_per_step: float | None  # that left the busiest host, by the switch's counters; None: too short to tell
     under_way_seconds: float  # per step, in which something travelled
     wire_bits: float | None  # of the busiest host while something travelled
     link_bits: float | None
@@ -71,7 +73,7 @@ class Rehearsal:
         return asdict(self) | {"link_share": self.link_share}
 
     def sentence(self) -> str:
-        wire = "nothing travelled"
+        wire = "the steps were too short to tell what their links carried"
         if self.wire_bits is not None:
             of = f", {share(self.link_share)} of the link" if self.link_share is not None else ""
             wire = f"the links carried {bits(self.wire_bits)} while gradients were under way{of}"
@@ -91,8 +93,10 @@ class Meter:
             self.sent.append(self.network.sent())
             self.times.append(time.time())
 
-    def between(self, begin: float, end: float) -> float:
-        """Bytes that the busiest host sent in this time."""
+    def between(self, begin: float, end: float) -> float | None:
+        """Bytes that the busiest host sent in this time; None when it is too short to tell."""
+        if sum(begin <= moment <= end for moment in self.times) < LOOKS:
+            return None
         table = np.array(self.sent, dtype=float)  # [looks, hosts]
         return max(
             float(np.interp(end, self.times, column) - np.interp(begin, self.times, column)) for column in table.T
@@ -167,9 +171,9 @@ def measure(run: Path, cluster: Cluster, meter: Meter) -> Rehearsal:
         unit=summary.unit,
         phase_shares=summary.phase_shares,
         bytes_per_step=max(float(steps.bytes_sent.mean()) for steps in measured.workers.values()),
-        wire_bytes_per_step=wire / measured.count,
+        wire_bytes_per_step=None if wire is None else wire / measured.count,
         under_way_seconds=under_way / measured.count,
-        wire_bits=8 * wire / under_way if under_way > 0 else None,
+        wire_bits=8 * wire / under_way if wire is not None and under_way > 0 else None,
         link_bits=rate_bits(cluster.link) if cluster.link else None,
         bottleneck=found.sentence(),
     )
