@@ -11,7 +11,9 @@ from lockstep.lab.plan.cluster import load, pipe
 from lockstep.lab.plan.job import Choice, Job
 from lockstep.lab.plan.plan import make
 from lockstep.lab.plan.score import Measured, contention, measured, score, step_seconds, summary
+from lockstep.lab.study.results import find
 from planning import profile
+from studies import made_up
 
 CHOICES = [Choice(), Choice("allreduce", "bf16"), Choice("local", every=10), Choice("replicas")]
 ROWS = make(Job(profile(), 1000, True), load("office"), [1, 2, 4], CHOICES, [pipe("1gbit"), pipe("100mbit")]).rows
@@ -65,6 +67,18 @@ def test_a_study_is_scored_and_tells_the_contention(tmp_path: Path) -> None:
     scores, missed = score(ROWS, found)
     assert [(one.name, one.workers) for one in scores] == [("replicas", 1), ("local every 10 fp32", 4)]
     assert [one.strategy for one in missed] == ["replicas", "sharded"]
+
+
+def test_a_study_is_read_as_it_is_stored(tmp_path: Path) -> None:
+    """Also with a strategy that is not predicted."""
+    made = made_up(tmp_path, strategies=("allreduce", "resilient"))
+    for results in (None, find(made).facts()):  # while it is being measured, and at its end
+        made.save(results)
+        found = measured(tmp_path)
+        assert {(one.workers, one.strategy) for one in found} >= {(1, "replicas"), (2, "allreduce"), (4, "resilient")}
+        four = next(one for one in found if (one.workers, one.strategy) == (4, "allreduce"))
+        assert four.step_seconds == pytest.approx(0.153, rel=0.02)
+        assert contention(found) == {1: 1.0, 2: pytest.approx(1.0), 4: pytest.approx(1.0)}
 
 
 def test_a_run_whose_link_has_no_name_is_held_against_the_nearest_rate() -> None:

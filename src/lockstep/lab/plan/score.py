@@ -122,7 +122,10 @@ def _setting(line: Any, origin: str) -> Measured | None:
         return None
     if not (isinstance(facts.get("workers"), int) and isinstance(facts.get("strategy"), str)):
         return None
-    choice = Choice.of("replicas" if facts["strategy"] in ("alone", "single") else facts["strategy"])
+    try:
+        choice = Choice.of("replicas" if facts["strategy"] in ("alone", "single") else facts["strategy"])
+    except LockstepError:  # measured, and nothing that the planner predicts
+        return Measured(facts["workers"], facts["strategy"], seconds, link=facts.get("link"), origin=origin)
     told = {key: facts.get(key, getattr(choice, key)) for key in ("gradients", "accumulate", "servers", "mode")}
     every = facts.get("every", choice.every) if choice.strategy == "local" else None
     return Measured(

@@ -1,21 +1,18 @@
 """What a study measures: a cell for every combination of workers, strategy, link and batch, and the rows that they are
 held against: one worker alone, independent replicas, runs without input and without communication."""
 
-import os
-import re
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from lockstep.config import RunConfig
 from lockstep.errors import LockstepError
+from lockstep.lab.network import check_able, rate_bits
 
 ALONE, YARDSTICK = "alone", "replicas"
 NO_LINK = "none"
 EVERY = 10
 """Steps between two meetings of `local`, unless the word or the config says: a run's own choice goes by its length."""
-_RATE = re.compile(r"^\d+(\.\d+)?[kmgt]?bit$")
 
 
 @dataclass(frozen=True)
@@ -134,13 +131,10 @@ def _settings(word: str) -> dict[str, str]:
 
 
 def check_links(links: Sequence[str], strategies: Sequence[str]) -> None:
-    for link in links:
-        if link != NO_LINK and not _RATE.match(link):
-            raise LockstepError(f"The link {link!r} cannot be read.", "Write none, or a rate such as 1gbit.", code=2)
     emulated = [link for link in links if link != NO_LINK]
-    if emulated and (sys.platform != "linux" or os.geteuid() != 0):
-        raise LockstepError(
-            f"An emulated link ({emulated[0]}) needs root on Linux.", "Start it as root, or leave --links out.", code=2
-        )
+    for link in emulated:
+        rate_bits(link)
+    if emulated:
+        check_able()
     if emulated and any(one.startswith("resilient") for one in strategies):
         raise LockstepError("The strategy resilient cannot be measured over emulated links.", "Leave one out.", code=2)
