@@ -200,6 +200,9 @@ def _print(console: "Console", table: "Table") -> None:
     from rich.markup import escape
     from rich.table import Table as Drawn
 
+    if not table.rows:
+        console.print(f"{table.title}.", style="bold", highlight=False, markup=False)
+        return
     drawn = Drawn(
         box=box.SIMPLE_HEAD, title=escape(table.title), title_justify="left", title_style="bold", pad_edge=False
     )
