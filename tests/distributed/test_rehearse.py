@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ from typing import Any
 import pytest
 
 from conftest import Tiny, command, lockstep, steps
+from lockstep.lab.network import Network
+from lockstep.lab.together import Program, together
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="an emulated network needs root")
 
@@ -61,11 +64,41 @@ def test_a_job_on_emulated_hosts_sends_what_it_says_through_their_links(tiny: Ti
     assert "bottleneck is the network" in found["bottleneck"]
 
 
+TAKE = "import socket; c, _ = socket.create_server(('10.77.0.1', 5000)).accept()\nwhile c.recv(1 << 20): pass"
+SEND = """
+import socket, time
+while True:
+    try:
+        wire = socket.create_connection(("10.77.0.1", 5000))
+        break
+    except ConnectionRefusedError:
+        time.sleep(0.05)
+end = time.monotonic() + 4
+while time.monotonic() < end:
+    wire.sendall(bytes(1 << 16))
+"""
+
+
+def stream(link: str) -> float:
+    """Bits per second of a plain TCP stream through such a link, by the switch's counters."""
+    counts: list[tuple[float, int]] = []
+    with Network(2, link) as network:
+        programs = [
+            Program(host.command([sys.executable, "-c", text]), {})
+            for host, text in zip(network.members, (TAKE, SEND), strict=True)
+        ]
+        assert together(programs, lambda: counts.append((time.monotonic(), network.sent()[1]))) == ""
+    under_way = [count for count in counts if counts[-1][1] * 0.2 < count[1] < counts[-1][1] * 0.9]
+    (begin, first), (end, last) = under_way[0], under_way[-1]
+    return 8 * (last - first) / (end - begin)
+
+
 @pytest.mark.slow  # nearly the whole link is used only where nothing else runs
 @pytest.mark.parametrize("link", ["100mbit", "1gbit"])
-def test_an_all_reduce_is_as_fast_as_the_link(tiny: Tiny, tmp_path: Path, link: str) -> None:
-    found = rehearsed(tiny, tmp_path / "run", 4, link)
-    assert found["link_share"] == pytest.approx(1.0, abs=0.1), "by the switch's counters"
+def test_an_all_reduce_is_as_fast_as_the_link_allows(tiny: Tiny, tmp_path: Path, link: str) -> None:
+    allowed, found = stream(link), rehearsed(tiny, tmp_path / "run", 4, link)
+    assert 0.9 < allowed / found["link_bits"] < 1.05
+    assert found["wire_bits"] == pytest.approx(allowed, rel=0.1), "by the switch's counters"
 
 
 def events(run: Path) -> list[dict[str, Any]]:
