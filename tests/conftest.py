@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -22,6 +23,20 @@ if TYPE_CHECKING:
 WORDS = [consonant + vowel for consonant in "bdgklmn" for vowel in "aeiou"]
 LSTM = ("model.name=lstm", "model.encoder_layers=1", "model.decoder_layers=2", "model.width=16")
 """The other model, as small, for the tiny config."""
+
+
+def _emulates() -> bool:
+    """Can this machine make hosts and a network of its own?"""
+    unshare = ["unshare", "--net", "--uts", "--ipc", "--pid", "--fork", "--mount-proc", "true"]
+    try:
+        return os.geteuid() == 0 and subprocess.run(unshare, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+emulated_network = pytest.mark.skipif(
+    not (_emulates() and shutil.which("tc")), reason="an emulated network needs root, namespaces and iproute2"
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

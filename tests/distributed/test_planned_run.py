@@ -1,12 +1,11 @@
 """A profile of a real training, a plan from it, and a real run that it is held against."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 
-from conftest import Tiny, lockstep
+from conftest import Tiny, emulated_network, lockstep
 from lockstep.lab.plan.profile import load
 from lockstep.lab.plan.sweep import measure
 from lockstep.watch.journal import read
@@ -33,7 +32,7 @@ def test_a_profile_knows_when_every_gradient_is_ready_and_a_run_is_scored_with_i
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.geteuid() != 0, reason="an emulated network needs root")
+@emulated_network
 def test_a_sweep_finds_the_rate_of_an_emulated_link() -> None:
     found = measure("50mbit")
     assert 0.8 * 50e6 / 8 < found.bytes_per_second < 1.05 * 50e6 / 8

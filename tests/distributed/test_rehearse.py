@@ -1,7 +1,6 @@
 """A job on an emulated cluster: the links carry what they are said to, and nothing stays behind."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from conftest import Tiny, command, lockstep, steps
+from conftest import Tiny, command, emulated_network, lockstep, steps
 from lockstep.lab.network import Network
 from lockstep.lab.together import Program, together
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="an emulated network needs root")
+pytestmark = emulated_network
 
 LARGE = ("model.width=512", "model.feed_forward=2048", "model.encoder_layers=2", "model.decoder_layers=1")
 """More than 10 million parameters."""

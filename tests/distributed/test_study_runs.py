@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from conftest import LSTM, Tiny, command, lockstep
+from conftest import LSTM, Tiny, command, emulated_network, lockstep
 
 SLOW_WORKER = "slow:phase=backward:rank=1:ms=200"
 SLOW_INPUT = "slow:phase=input:rank=1:ms=300"
@@ -172,7 +172,7 @@ def test_images_are_counted_as_images(tiny_images: Tiny, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.geteuid() != 0, reason="emulated links need root")
+@emulated_network
 def test_a_slow_link_is_communication(tiny: Tiny, tmp_path: Path) -> None:
     found = measured(tiny.config, tmp_path, "--steps", 6, "--rounds", 1, "--links", "1mbit", "--warmup", 5)
     assert found["cause"] == "communication"
