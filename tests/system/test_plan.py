@@ -26,9 +26,9 @@ def test_a_device_is_planned_for_without_a_run(tiny: Tiny, tmp_path: Path) -> No
     assert "No v100 was measured" in made["notes"][0]
     shown = plan(tiny, *options, "--html", tmp_path / "plan.html")
     for word in (
-        "speed-up",
+        "posed",
         "allreduce bf16",
-        "dollars",
+        "the end is step 1,000",
         "On 1gbit with 16 workers",
         "list prices of 2024-06 or near them",
     ):

@@ -34,13 +34,13 @@ def tables(made: "Plan") -> "list[Table]":
         title = (
             f"{made.cluster}, {made.device}: link {link} ({bits(8 * rows[0].link_bytes_per_second)} for an exchange)"
         )
-        heads = ["workers", "step", "interval", f"{made.unit}/s", "speed-up", "exposed"]
-        heads += ["to the end"] * (made.steps is not None) + ["dollars"] * (rows[0].dollars is not None)
+        heads = ["work-\ners", "step", "+-", f"{made.unit}/s", "speed-\nup", "ex-\nposed"]
+        heads += ["to the\nend"] * (made.steps is not None) + ["dol-\nlars"] * (rows[0].dollars is not None)
         table = _table(title, ["strategy"], heads)
-        for row in rows:
-            table.add_row(row.name, *_cells(row))
-        if made.steps is not None:
-            table.caption = f"the end is step {made.steps:,}"
+        for before, row in zip([None, *rows], rows, strict=False):
+            table.add_row("" if before and before.name == row.name else row.name, *_cells(row))
+        end = f"; the end is step {made.steps:,}" if made.steps is not None else ""
+        table.caption = f"+- is how far a measured step may be off in nine of ten cases{end}"
         shown.append(table)
     return shown
 
@@ -51,7 +51,7 @@ def _cells(row: "Row") -> list[str]:
     cells = [
         f"{row.workers:,}",
         seconds(row.step_seconds),
-        f"{seconds(row.low)} to {seconds(row.high)}",
+        f"{row.high / row.step_seconds - 1:.0%}",
         count(row.words_per_second),
         f"{number(row.speedup)}x",
         share(row.exposed / row.step_seconds),
@@ -67,9 +67,11 @@ def _table(title: str, left: list[str], right: list[str]) -> "Table":
     from rich import box
     from rich.table import Table
 
+    """Fits into a terminal of 80 letters: names break between words, figures never."""
     table = Table(box=box.SIMPLE, title=title, title_justify="left", title_style="bold", caption_justify="left")
+    table.pad_edge, table.collapse_padding = False, True
     for head in left:
-        table.add_column(head, overflow="fold")
+        table.add_column(head, min_width=min(14, max(6, len(head))))
     for head in right:
-        table.add_column(head, justify="right")
+        table.add_column(head, justify="right", no_wrap=True)
     return table
