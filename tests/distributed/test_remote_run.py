@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from conftest import Tiny, command, lockstep, steps, weights
+from lockstep.parent import die_with_parent
 from lockstep.remote.lease import NAME as LEASE
 from lockstep.remote.place import cache_folder
 from lockstep.remote.store import Store
-from lockstep.train.worker import die_with_parent
 from lockstep.watch.journal import read
 
 STEPS = 8

@@ -57,15 +57,17 @@ def run_training(
 ) -> None:
     """Trains in this process, in workers of our own, or as a worker of somebody else's; then prints the summary."""
     from lockstep.launch.joined import joined
+    from lockstep.parent import die_with_parent
     from lockstep.remote.place import is_remote
     from lockstep.remote.store import Store
     from lockstep.rundir import RunDirectory
     from lockstep.train import worker
+    from lockstep.train.records import check_resume
 
     begin = time.time()
     told_to_stop: int | None = None
     if joined():
-        worker.die_with_parent()
+        die_with_parent()
         worker.train(config, run)
         primary = os.environ["RANK"] == "0"
     else:
@@ -74,7 +76,7 @@ def run_training(
         if is_remote(run):
             Store(str(run)).read("config.yaml")  # a store that cannot be used shows before the corpus is prepared
         else:
-            worker.check_resume(RunDirectory(Path(run)), config)
+            check_resume(RunDirectory(Path(run)), config)
         if config.task_name == "translation":
             prepare_corpus(config)
         told_to_stop = _start(config, run, workers or _devices(config), port)

@@ -1,7 +1,6 @@
 """The training loop. What happens at a step boundary is written at the step boundary."""
 
 import hashlib
-import signal
 import socket
 import sys
 import time
@@ -10,7 +9,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -30,14 +28,14 @@ from lockstep.tasks.task import GlobalBatch, MicroBatch, Task
 from lockstep.team import Team
 from lockstep.train import checkpoint, precision
 from lockstep.train.ahead import Ahead
+from lockstep.train.display import Display
 from lockstep.train.probes import Probes
 from lockstep.train.schedule import learning_rate
 from lockstep.train.settings import OptimizerSettings
-from lockstep.watch.board import Board
+from lockstep.train.stop import StopSignal
 from lockstep.watch.clock import PhaseClock
-from lockstep.watch.console import Show
 from lockstep.watch.journal import Journal
-from lockstep.watch.sampler import OF_HOST, OF_WORKER, Sampler, scalars
+from lockstep.watch.sampler import OF_HOST, OF_WORKER, Sampler
 
 WARMUP_STEPS = 5
 """The first steps of a launch fill caches and pools: they are journalled as warm-up and left out of averages."""
@@ -46,23 +44,6 @@ READY_MADE = WARMUP_STEPS
 
 
 Prepared = tuple[Claim[GlobalBatch] | Rest[GlobalBatch], Sequence[MicroBatch]]
-
-
-class StopSignal:
-    """Remembers SIGTERM, SIGINT and SIGHUP (unless nohup hides it), so that the loop can stop at the next step
-    boundary, together with the others."""
-
-    def __init__(self) -> None:
-        self.name: str | None = None
-        heard = [n for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
-        self._before = {number: signal.signal(number, self._remember) for number in heard}
-
-    def restore(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _remember(self, number: int, frame: FrameType | None) -> None:
-        self.name = signal.Signals(number).name
 
 
 @dataclass
@@ -81,8 +62,7 @@ class Loop:
     mirror: Mirror | None = None  # of the primary, when the run lies on an object store
     tells_of_host: bool = True  # does this worker sample its host, for all workers there?
     progress: Progress = field(default_factory=Progress)
-    board: Board | None = None
-    show: Show | None = None
+    display: Display | None = None  # of the primary
     parameters: int = 0
     warm: int = 0  # the last step of the warm-up
     made: list[Sequence[MicroBatch]] = field(default_factory=list)  # where input is left out
@@ -99,22 +79,22 @@ class Loop:
         self._set_up(clock)
         self._resume()
         if self.team.primary:
-            self.board = Board(self.run.tensorboard, self.progress.step)
-            self.show = Show(self.run.console, settings.steps, self.progress.step, self.task.unit)
-            self._say_start()
+            self.display = Display(self.run, self.task, self.team.size, settings.steps, self.progress.step)
+            self.display.say(self._start())
         members = self.strategy.members
         ahead = self._ahead()
         held: Prepared | None = None  # the input of a step that has to be taken again
         self.warm = self.progress.step + WARMUP_STEPS
+        shown = self.display.sample if self.display is not None else None
         sources = OF_WORKER | (OF_HOST if self.tells_of_host else {})
-        sampler = Sampler(self.journal, self.config.watch.sample_seconds, socket.gethostname(), sources, self._sampled)
+        sampler = Sampler(self.journal, self.config.watch.sample_seconds, socket.gethostname(), sources, shown)
         try:
             if self._missed_evaluation():
                 with self.strategy.quiesce() as calm:
                     self._evaluate(calm, forward)
             reason = self.ending or self._reason_to_stop()
-            if reason == "finished" and self.show is not None:
-                self.show.say(
+            if reason == "finished" and self.display is not None:
+                self.display.say(
                     f"Nothing to do: step {self.progress.step:,} is reached and train.steps is {settings.steps:,}."
                 )
             while reason is None:
@@ -171,10 +151,8 @@ class Loop:
             sampler.close()
             if members is not None:
                 members.close()
-            if self.show is not None:
-                self.show.close()
-            if self.board is not None:
-                self.board.close()
+            if self.display is not None:
+                self.display.close()
             stop_signal.restore()
         facts = {} if members is None else {"digest": _digest(self.strategy.state().tensors)}
         self.journal.write("stop", reason=reason, step=self.progress.step, signal=stop_signal.name, **facts)
@@ -270,7 +248,8 @@ class Loop:
         clock.own = 0.0
         begin = time.perf_counter()
         self.journal.write("step", **line)
-        self._watch(line)
+        if self.display is not None:
+            self.display.step(line)
         self._tell_news()
         clock.own += time.perf_counter() - begin
         self._count_skipped(step, outcome.applied)
@@ -328,8 +307,8 @@ class Loop:
             self.participants = meeting.participants
             step, names = self.progress.step + 1, [str(worker) for worker in meeting.participants]
             self.journal.write("quorum", step=step, participants=meeting.participants)
-            if self.show is not None:
-                self.show.say(f"step {step:,}: {len(names)} of {self.team.size} workers ({', '.join(names)})")
+            if self.display is not None:
+                self.display.say(f"step {step:,}: {len(names)} of {self.team.size} workers ({', '.join(names)})")
         return meeting
 
     def _leave_together(self, members: Members, reason: str) -> None:
@@ -433,12 +412,8 @@ class Loop:
             attempt=self.attempt,
             examples=[list(example) for example in scores.examples] if self.team.primary else [],
         )
-        if self.board is not None:
-            named = {"eval_loss" if name == "loss" else name: value for name, value in scores.values.items()}
-            self.board.scalars(progress.step, named)
-        if self.show is not None:
-            shown = f"step {progress.step:,}: loss {scores.values['loss']:.3f}, {self.task.metric} {score:.2f}"
-            self.show.say(f"{shown}{' (best so far)' if gained else ''}, {seconds:.1f} s", "green" if gained else "")
+        if self.display is not None:
+            self.display.evaluation(progress.step, scores, seconds, gained)
         return gained
 
     def _keep(self) -> Callable[[list[Saved]], set[Path]]:
@@ -470,38 +445,20 @@ class Loop:
         seconds = time.perf_counter() - begin
         self.journal.write("checkpoint", step=self.progress.step, bytes=size, seconds=seconds)
 
-    def _watch(self, line: dict[str, Any]) -> None:
-        """Shows a step on TensorBoard and terminal. Words or images per second are all workers'; one that goes its own way
-        takes the others to be as fast as itself."""
-        if self.board is None or self.show is None:
-            return
-        own = line["scope"] == "worker"
-        rate = (line["words"]["target"] * self.team.size if own else line["global_target_words"]) / line["seconds"]
-        loss = line["loss"]
-        values = {"learning_rate": line["lr"], f"{self.task.unit}_per_second": rate, "grad_norm": line["grad_norm"]}
-        values |= {f"phase/{name}": seconds / line["seconds"] for name, seconds in line["phases"].items()}
-        self.board.scalars(line["step"], {"train_loss": loss} | values)
-        self.show.step(line["step"], loss if loss == loss else None, rate, line["seconds"])
-
-    def _sampled(self, line: dict[str, Any]) -> None:
-        """Called by the sampler's thread. TensorBoard opens with the first step, which it must not delay."""
-        if self.board is not None and self.board.opened:
-            self.board.scalars(self.progress.step, scalars(line))
-
     def _tell_news(self) -> None:
         """Journals and shows what uploads have done meanwhile."""
         for news in self.mirror.news() if self.mirror is not None else ():
             self.journal.write(news.kind, **news.facts)
-            if news.sentence and self.show is not None:
-                self.show.say(news.sentence, "yellow")
+            if news.sentence and self.display is not None:
+                self.display.say(news.sentence, "yellow")
 
-    def _say_start(self) -> None:
-        assert self.show is not None
+    def _start(self) -> str:
+        """What is said first."""
         start = f"Going on from step {self.progress.step:,}" if self.progress.step else "Starting"
         workers, threads = self.team.size, torch.get_num_threads()
         emulated = " (emulated: this CPU has none, and fp32 is faster)"
         products = self.precision + emulated * precision.emulated(self.precision, self.team.device)
-        self.show.say(
+        return (
             f"{start}: {self.parameters:,} parameters, {workers} worker{'s' * (workers > 1)} ({self.strategy.name}), "
             f"{threads} thread{'s' * (threads > 1)} each, {products}, {self.team.device.type}"
         )

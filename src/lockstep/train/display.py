@@ -1,0 +1,47 @@
+"""What a person sees of a run while it trains: a terminal, and TensorBoard."""
+
+from typing import Any
+
+from lockstep.rundir import RunDirectory
+from lockstep.tasks.task import Scores, Task
+from lockstep.watch.board import Board
+from lockstep.watch.console import Show
+from lockstep.watch.sampler import scalars
+
+
+class Display:
+    """Of the first worker: it speaks for all."""
+
+    def __init__(self, run: RunDirectory, task: Task, workers: int, steps: int, start: int) -> None:
+        self._task, self._workers = task, workers
+        self._board, self._show = Board(run.tensorboard, start), Show(run.console, steps, start, task.unit)
+        self._reached = start
+
+    def say(self, sentence: str, style: str = "") -> None:
+        self._show.say(sentence, style)
+
+    def step(self, line: dict[str, Any]) -> None:
+        """Speed is that of all workers; one that goes its own way takes the others to be as fast as itself."""
+        own = line["scope"] == "worker"
+        rate = (line["words"]["target"] * self._workers if own else line["global_target_words"]) / line["seconds"]
+        self._reached, loss = line["step"], line["loss"]
+        values = {"learning_rate": line["lr"], f"{self._task.unit}_per_second": rate, "grad_norm": line["grad_norm"]}
+        values |= {f"phase/{name}": seconds / line["seconds"] for name, seconds in line["phases"].items()}
+        self._board.scalars(self._reached, {"train_loss": loss} | values)
+        self._show.step(self._reached, loss if loss == loss else None, rate, line["seconds"])
+
+    def evaluation(self, step: int, scores: Scores, seconds: float, best: bool) -> None:
+        named = {"eval_loss" if name == "loss" else name: value for name, value in scores.values.items()}
+        self._board.scalars(step, named)
+        metric = self._task.metric
+        shown = f"step {step:,}: loss {scores.values['loss']:.3f}, {metric} {scores.values[metric]:.2f}"
+        self.say(f"{shown}{' (best so far)' if best else ''}, {seconds:.1f} s", "green" if best else "")
+
+    def sample(self, line: dict[str, Any]) -> None:
+        """Called by the sampler's thread. TensorBoard opens with the first step, which it must not delay."""
+        if self._board.opened:
+            self._board.scalars(self._reached, scalars(line))
+
+    def close(self) -> None:
+        self._show.close()
+        self._board.close()
