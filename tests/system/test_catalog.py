@@ -14,8 +14,10 @@ import yaml
 
 from conftest import lockstep
 from fileserver import FileServer, file_server
+from lockstep.config import load
 
 MULTI30K = Path(__file__).parents[3] / "shared" / "data" / "multi30k"
+CONFIGS = Path(__file__).parents[2] / "configs"
 CIFAR_MD5 = [
     "5dd7e06a14cb22eb9f671a540d1b7c25",
     "5ea93a67294ea407fff1d09f752e9692",
@@ -105,6 +107,14 @@ def test_wmt16_from_archives_of_its_layout(server: FileServer, tmp_path: Path) -
     assert facts["pieces"]["europarl"]["recorded"] == "not recorded"
     assert facts["licence"] in (out / "LICENCE.txt").read_text()
     assert facts["citation"]
+
+    for name in ("transformer-base-wmt16", "transformer-big-wmt16", "lstm-field-report-5"):
+        data = load(CONFIGS / f"{name}.yaml", []).data
+        assert Path(data.folder) == Path("corpora/wmt16-en-de")  # where `get` puts it when not told
+        wanted = {
+            f"{one}.{language}" for one in (*data.train, *data.validation, *data.test) for language in ("en", "de")
+        }
+        assert wanted <= {path.name for path in out.iterdir()}
 
     size = "data.vocabulary.size=286"
     prepared = lockstep("prepare", out / "wmt16-en-de.yaml", size, f"data.corpus={tmp_path / 'corpus'}", "--json")
