@@ -203,9 +203,11 @@ def saved_parts(run: Path, step: int) -> dict[str, list[tuple[list[int], np.ndar
     found: dict[str, list[tuple[list[int], np.ndarray]]] = {}
     for path in sorted((run / "checkpoints" / f"step-{step:08d}" / "state").glob("*.safetensors")):
         with safe_open(path, framework="numpy") as file:
-            places = json.loads(file.metadata()["DCP_SHARDING_INFO"])
+            places = json.loads((file.metadata() or {}).get("DCP_SHARDING_INFO", "{}"))
             for name in file.keys():  # noqa: SIM118
-                found.setdefault(name, []).append((places[name]["saved_offsets"], file.get_tensor(name)))
+                part = file.get_tensor(name)
+                begin = places[name]["saved_offsets"] if places else [0] * part.ndim  # a whole tensor has no place
+                found.setdefault(name, []).append((begin, part))
     return found
 
 

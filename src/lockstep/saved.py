@@ -2,7 +2,7 @@
 
 step-00002000/
     manifest.json          step, data position, scores, scalars, config, and size and SHA-256 of every file below
-    state/*.safetensors    model and optimizer, by torch.distributed.checkpoint: any number of workers can read it
+    state/*.safetensors    model and optimizer, whole or in parts: any number of workers can read it
     model/                 the model alone, with its config and vocabulary, for use without Lockstep's trainer
 """
 

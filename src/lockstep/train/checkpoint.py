@@ -6,14 +6,11 @@ Older ones go only after the new one is durable, and by rename first, so a half-
 
 import json
 import shutil
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from lockstep import faults
@@ -22,6 +19,7 @@ from lockstep.files import sha256, sync
 from lockstep.parallel.strategy import FindTensor, State
 from lockstep.saved import Progress, Saved, listed, signed
 from lockstep.team import Team
+from lockstep.train import tensors
 
 PRIVATE = "private."
 
@@ -64,33 +62,16 @@ def sweep(folder: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """torch warns a single process that it saves as a single process."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-        yield
-
-
 def _write_state(folder: Path, state: State, team: Team) -> None:
-    from torch.distributed.checkpoint import HuggingFaceStorageWriter
-    from torch.distributed.checkpoint import save as dcp_save
-    from torch.distributed.checkpoint.api import CheckpointException
-
+    named = {PRIVATE + name: tensor for name, tensor in state.private.items()}
     try:
-        writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
-        with _quiet():
-            named = {PRIVATE + name: tensor for name, tensor in state.private.items()}
-            dcp_save(state.tensors | named, storage_writer=writer, process_group=team.facts, no_dist=team.size == 1)
-    except (CheckpointException, OSError, RuntimeError) as error:
+        tensors.write(folder, state.tensors | named, team)
+    except (OSError, RuntimeError) as error:
         raise unwritten(folder.parent, error) from None
 
 
 def unwritten(path: Path, error: BaseException) -> LockstepError:
-    causes = [error, *getattr(error, "failures", {}).values()]
-    causes = [cause[0] if isinstance(cause, tuple) else cause for cause in causes]
-    found = next((c.strerror for c in causes if isinstance(c, OSError) and c.strerror), None)
-    reason = found or str(error).strip().splitlines()[-1]
+    reason = (error.strerror if isinstance(error, OSError) else None) or str(error).strip().splitlines()[-1]
     return LockstepError(
         f"The checkpoint {path.name.removeprefix('.').removesuffix('.partial')} could not be written: {reason}.",
         "The checkpoints before it are whole: make room and start the same command again.",
@@ -138,29 +119,21 @@ def keep_best_and_last(last: int, best: int, higher_is_better: bool) -> Callable
     return keep
 
 
-def load(saved: Saved, tensors: dict[str, Tensor], team: Team) -> None:
-    """Fills `tensors` in place."""
-    from torch.distributed.checkpoint import HuggingFaceStorageReader
-    from torch.distributed.checkpoint import load as dcp_load
-
-    with torch.no_grad(), _quiet():
-        reader = HuggingFaceStorageReader(str(saved.path / "state"))
-        dcp_load(tensors, storage_reader=reader, process_group=team.facts, no_dist=team.size == 1)
+def load(saved: Saved, state: dict[str, Tensor], team: Team) -> None:
+    """Fills the tensors of `state` in place."""
+    tensors.read(saved.path / "state", state, team)
 
 
 def private(saved: Saved) -> FindTensor:
     """Finds tensors that only the strategy which saved them can use."""
     from safetensors import safe_open
 
-    paths: dict[str, Path] = {}
-    for path in sorted((saved.path / "state").glob("*.safetensors")):
-        with safe_open(path, framework="pt") as file:
-            paths |= {name: path for name in file.keys() if name.startswith(PRIVATE)}  # noqa: SIM118
+    paths = tensors.places(saved.path / "state")
 
     def find(name: str) -> Tensor | None:
         if PRIVATE + name not in paths:
             return None
-        with safe_open(paths[PRIVATE + name], framework="pt") as file:
+        with safe_open(paths[PRIVATE + name][0], framework="pt") as file:
             return file.get_tensor(PRIVATE + name)
 
     return find
