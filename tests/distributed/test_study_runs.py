@@ -173,7 +173,30 @@ def test_images_are_counted_as_images(tiny_images: Tiny, tmp_path: Path) -> None
 
 @pytest.mark.slow
 @emulated_network
-def test_a_slow_link_is_communication(tiny: Tiny, tmp_path: Path) -> None:
-    found = measured(tiny.config, tmp_path, "--steps", 6, "--rounds", 1, "--links", "1mbit", "--warmup", 5)
+def test_a_slow_link_is_communication_also_after_kill_9(tiny: Tiny, tmp_path: Path) -> None:
+    """The first study dies in the middle of a trial on emulated hosts; the next one removes them and goes on."""
+
+    def hosts() -> list[Path]:
+        return list(Path("/var/run/netns").glob("lockstep-*"))
+
+    asked = (tiny.config, "--steps", 6, "--rounds", 1, "--links", "1mbit", "--out", tmp_path / "study")
+    with subprocess.Popen(command("study", *asked), stderr=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 180
+        while not (hosts() and len(psutil.Process(process.pid).children(recursive=True)) > 2):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        trial = psutil.Process(process.pid).children(recursive=True)
+        process.kill()
+    assert psutil.wait_procs(trial, timeout=30)[1] == [], "trials die with their study"
+    assert hosts(), "namespaces are not processes: nobody is left to remove them"
+
+    found = json.loads(lockstep("study", *asked, "--json").stdout)
     assert found["cause"] == "communication"
-    assert not list(Path("/var/run/netns").glob("lockstep-*"))
+    assert not hosts()
+    assert sorted(path.name for path in (tmp_path / "study").iterdir()) == [
+        ".lock",
+        "study.html",
+        "study.json",
+        "study.md",
+    ]
