@@ -41,7 +41,7 @@ class Cell:
         if self.strategy == ALONE:
             return f"1 alone{without}"
         link = "" if self.link == NO_LINK else f" over {self.link}"
-        return f"{self.workers} {self.strategy}{link}{without}"
+        return f"{self.workers} {spoken(self.strategy)}{link}{without}"
 
     @property
     def servers(self) -> int:
@@ -94,6 +94,11 @@ class Matrix:
 
     def facts(self) -> dict[str, Any]:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+
+def spoken(strategy: str) -> str:
+    """For a person: `server, mode async`."""
+    return strategy.replace(":", ", ").replace("=", " ")
 
 
 def strategy_word(word: str, config: RunConfig, servers: int | None, steps: int) -> str:

@@ -17,7 +17,7 @@ from lockstep.explain.page import render, templates
 from lockstep.explain.units import count, milliseconds, number
 from lockstep.files import write_whole
 from lockstep.lab.study import tables
-from lockstep.lab.study.cells import NO_LINK, YARDSTICK, Matrix
+from lockstep.lab.study.cells import NO_LINK, YARDSTICK, Matrix, spoken
 from lockstep.lab.study.results import Results, Row
 from lockstep.lab.study.shares import NAMES
 from lockstep.lab.study.store import Study
@@ -102,7 +102,7 @@ def _lines(found: Results, matrix: Matrix, batch: int, link: str) -> list[Line]:
         x = np.array([1.0, *(float(row.cell.workers) for row in here)])
         y = np.array([1.0, *(row.speedup for row in here)])
         dash = "dot" if strategy == YARDSTICK else "solid"
-        shown.append(Line(strategy, x, y, COLOURS[place % len(COLOURS)], dash, markers=True))
+        shown.append(Line(spoken(strategy), x, y, COLOURS[place % len(COLOURS)], dash, markers=True))
     return shown
 
 

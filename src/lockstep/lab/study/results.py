@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from lockstep.explain.units import plural, share
-from lockstep.lab.study.cells import ALONE, NO_LINK, YARDSTICK, Cell, Matrix
+from lockstep.lab.study.cells import ALONE, NO_LINK, YARDSTICK, Cell, Matrix, spoken
 from lockstep.lab.study.sample import Sample, middle
 from lockstep.lab.study.shares import NAMES, Loss, loss
 from lockstep.lab.study.store import Study
@@ -96,7 +96,7 @@ def _sentence(best: Row, matrix: Matrix) -> str:
     shares, cell = best.loss.shares, best.cell
     over = "" if cell.link == NO_LINK else f" over {cell.link}"
     at = f" at {cell.batch:,} {matrix.unit} a worker" if len(matrix.batches) > 1 else ""
-    fast = f"{cell.workers} workers ({cell.strategy}{over}{at}) are {shares.speedup:.2f} times as fast as one"
+    fast = f"{cell.workers} workers ({spoken(cell.strategy)}{over}{at}) are {shares.speedup:.2f} times as fast as one"
     if shares.cause is None:
         return f"{fast}: hardly anything of the possible {cell.workers} is lost."
     value = shares.by_cause[shares.cause]
