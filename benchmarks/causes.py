@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=2, help="of each trial of `prove`")
     parser.add_argument("--only", choices=[cause.name for cause in CAUSES], help="one of the causes")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     say = Console(stderr=True)
     prepare = [sys.executable, "-m", "lockstep", "prepare", str(options.config), *options.settings]
     subprocess.run(prepare, check=True, capture_output=True)

@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("settings", nargs="*", help="key=value settings to change")
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=1)
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     best: dict[int | None, tuple[float, Summary, int]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for number in range(options.rounds):

@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--folder", type=Path, default=Path("runs/learning"))
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
     for seed in range(1, options.seeds + 1):
         for kind, chosen in KINDS.items():

@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--servers", type=int, default=1)
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     command = [sys.executable, "-m", "lockstep"]
     subprocess.run([*command, "prepare", options.config, *options.settings], check=True, capture_output=True)
     rates: dict[str, list[float]] = {mode: [] for mode in MODES}

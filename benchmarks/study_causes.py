@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--rounds", default="3")
     parser.add_argument("--only", choices=SHARES, help="one of the causes")
     parser.add_argument("--out", type=Path, help="a folder to keep the studies in")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     table = Table("made for it", "named", "speed-up", "lost", *SHARES, "rest")
     with tempfile.TemporaryDirectory() as elsewhere:
         for cause in causes(len(os.sched_getaffinity(0))):
