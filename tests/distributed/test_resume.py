@@ -45,7 +45,7 @@ def way(
     return pytest.param((*model, *settings), workers, kills, marks=marks, id=f"{name}-{workers}x{len(kills)}")
 
 
-SERVER, LOCAL = "strategy.name=server", ("strategy.name=local", "strategy.every=4")
+SERVER, LOCAL = "strategy.name=server", ("strategy.name=local", "strategy.bucket_mb=0.02", "strategy.every=4")
 POWERSGD = ("strategy.gradients=powersgd", "strategy.powersgd_start=4", "strategy.powersgd_rank=2")
 
 

@@ -50,6 +50,7 @@ class Local:
         usual = 0.9 if self.every >= 500 else 0.5
         self.momentum = usual if settings.outer_momentum is None else settings.outer_momentum
         self.format = FORMATS[settings.gradients]
+        self.bucket_mb = settings.bucket_mb
         self.silent = "communication" in left_out()
 
     def setup(
@@ -67,6 +68,7 @@ class Local:
         self.agreement = AgreeLater(context.team)
         self.common = self.flat.values.clone()  # where all stood after the last meeting
         self.speed = torch.zeros_like(self.common)  # the outer momentum
+        self.packet = max(1, int(self.bucket_mb * 2**20) // self.common.element_size())  # values that travel at once
         self.alone = 0  # steps since the last meeting
 
     @property
@@ -101,15 +103,23 @@ class Local:
 
     @torch.no_grad()
     def _meet(self) -> int:
-        """Returns the bytes that this worker sent."""
-        movement = (self.common - self.flat.values).to(self.format)
-        if not self.silent:
-            dist.all_reduce(movement)
-        gradient = movement.to(self.common.dtype) / self.context.size
-        self.speed.mul_(self.momentum).add_(gradient)
-        self.common.sub_(gradient.add_(self.speed, alpha=self.momentum), alpha=self.rate)
-        self.flat.values.copy_(self.common)
-        return 0 if self.silent else ring_bytes(movement.numel() * movement.element_size(), self.context.size)
+        """Returns the bytes that this worker sent. What is not sent yet is computed while packets travel."""
+        wholes = (self.common, self.speed, self.flat.values)
+        packets = list(zip(*(whole.split(self.packet) for whole in wholes), strict=True))
+        travelling: list[tuple[Tensor, dist.Work | None]] = []
+        for common, _, values in packets:
+            movement = torch.sub(common, values, out=values).to(self.format)  # of the model only this is needed now
+            travelling.append((movement, None if self.silent else dist.all_reduce(movement, async_op=True)))
+        sent = 0
+        for (common, speed, values), (movement, work) in zip(packets, travelling, strict=True):
+            if work is not None:
+                work.wait()
+                sent += ring_bytes(movement.numel() * movement.element_size(), self.context.size)
+            gradient = values.copy_(movement).div_(self.context.size)
+            speed.mul_(self.momentum).add_(gradient)
+            common.sub_(gradient.add_(speed, alpha=self.momentum), alpha=self.rate)
+            values.copy_(common)
+        return sent
 
     def agree(self, loss_sum: float, stop: bool) -> Agreed:
         return self.agreement.agree(loss_sum, stop)

@@ -26,7 +26,8 @@ class StrategySettings(Settings):
     powersgd_start: int = Field(100, ge=2)
     """allreduce: the first steps send whole gradients before powersgd begins."""
     bucket_mb: float = Field(25.0, gt=0)
-    """allreduce, server, resilient: gradients travel in packets of about this size, while backward still computes."""
+    """allreduce, server, resilient: gradients travel in packets of about this size, while backward still computes. local:
+    packets of a meeting."""
     keep_gathered: bool = False
     """sharded: keep each layer's parameters from its forward to its backward pass: less is sent, more memory is used."""
     servers: int = Field(0, ge=0)

@@ -1,0 +1,72 @@
+"""What workers of `local` do when they meet."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from conftest import Tiny, lockstep, saved_parts
+from lockstep.parallel.adamw import AdamW
+from lockstep.parallel.local import Local
+from lockstep.parallel.settings import StrategySettings
+from lockstep.parallel.strategy import Context
+from lockstep.team import Team
+from lockstep.watch.clock import PhaseClock
+
+PACKETS = 0.0001  # megabytes: 26 values
+
+
+@pytest.fixture
+def group() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(("format", "tolerance"), [("fp32", 1e-6), ("bf16", 1e-2)])
+def test_two_meetings_move_the_common_model_with_nesterov_momentum(group: None, format: str, tolerance: float) -> None:
+    settings = StrategySettings(
+        name="local", every=1, outer_rate=0.7, outer_momentum=0.5, gradients=format, bucket_mb=PACKETS
+    )
+    device, strategy = torch.device("cpu"), Local(settings)
+    make_optimizer = partial(AdamW, betas=(0.9, 0.98), epsilon=1e-9, weight_decay=0.0)
+    context = Context(Team(0, 1, device), clip=None, loss_scale=None)
+    strategy.setup(nn.Linear(9, 11), make_optimizer, PhaseClock(device), context, None)
+    values, common = strategy.flat.values, strategy.flat.values.clone()
+    speed = torch.zeros_like(common)
+    for _ in range(2):
+        values += torch.randn_like(values)
+        gradient = common - values
+        speed = 0.5 * speed + gradient
+        common = common - 0.7 * (gradient + 0.5 * speed)
+        strategy._meet()
+        torch.testing.assert_close(values, common, rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(strategy.speed, speed, rtol=tolerance, atol=tolerance)
+        common, speed = strategy.common.clone(), strategy.speed.clone()  # of two rounded meetings only one is compared
+
+
+def test_local_sgd_goes_on_from_the_mean_of_workers_that_trained_alone(tiny: Tiny, tmp_path: Path) -> None:
+    own = {
+        "local": (
+            "strategy.every=4",
+            "strategy.outer_rate=1",
+            "strategy.outer_momentum=0",
+            f"strategy.bucket_mb={PACKETS}",
+        ),
+        "replicas": (),
+    }
+    for name, settings in own.items():
+        settings = (f"strategy.name={name}", *settings, "train.steps=4", "batch.sentences=8", "batch.words=null")
+        lockstep("train", tiny.config, *settings, "--workers", 2, "--run", tmp_path / name)
+    met, alone = ({name: part for name, [(_, part)] in saved_parts(tmp_path / name, 4).items()} for name in own)
+    models = [name for name in met if name.startswith("model.")]
+    assert models
+    for name in models:
+        workers = [alone[f"private.replicas.worker-{rank}.{name}"] for rank in (0, 1)]
+        assert not np.array_equal(*workers)
+        np.testing.assert_allclose(met[name], np.mean(workers, axis=0), rtol=1e-5, atol=1e-6)
