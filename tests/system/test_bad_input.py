@@ -41,6 +41,12 @@ def test_missing_text_file(tiny: Tiny, text: Path) -> None:
     refused(*spoiled(tiny, text), code=2, says=["train.de"])
 
 
+def test_a_known_corpus_that_was_never_fetched(tiny: Tiny, tmp_path: Path) -> None:
+    folder = tmp_path / "wmt16-en-de"
+    words = ("prepare", tiny.config, f"data.folder={folder}", f"data.corpus={tmp_path / 'corpus'}")
+    refused(*words, code=2, says=[f"There is no folder {folder}", f"`lockstep data get wmt16-en-de --to {folder}`"])
+
+
 def test_empty_text_file(tiny: Tiny, text: Path) -> None:
     (text / "train.de").write_text("")
     refused(*spoiled(tiny, text), code=1, says=["train.de", "empty"])

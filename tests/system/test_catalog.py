@@ -91,6 +91,14 @@ def get(
     return lockstep("data", "get", name, "--to", folder / "out", "--cache", folder / "cache", *words, code=code, **env)
 
 
+def preset_reads(name: str, out: Path, corpus: str) -> None:
+    """The preset looks for these files where `get` puts them when not told."""
+    data = load(CONFIGS / f"{name}.yaml", []).data
+    assert Path(data.folder) == Path("corpora") / corpus
+    wanted = {f"{one}.{language}" for one in (*data.train, *data.validation, *data.test) for language in ("en", "de")}
+    assert wanted <= {path.name for path in out.iterdir()}
+
+
 def test_wmt16_from_archives_of_its_layout(server: FileServer, tmp_path: Path) -> None:
     catalog = write_catalog(tmp_path, serve_wmt16(server, tmp_path))
     result = get("wmt16-en-de", tmp_path, "--catalog", catalog)
@@ -109,12 +117,7 @@ def test_wmt16_from_archives_of_its_layout(server: FileServer, tmp_path: Path) -
     assert facts["citation"]
 
     for name in ("transformer-base-wmt16", "transformer-big-wmt16", "lstm-field-report-5"):
-        data = load(CONFIGS / f"{name}.yaml", []).data
-        assert Path(data.folder) == Path("corpora/wmt16-en-de")  # where `get` puts it when not told
-        wanted = {
-            f"{one}.{language}" for one in (*data.train, *data.validation, *data.test) for language in ("en", "de")
-        }
-        assert wanted <= {path.name for path in out.iterdir()}
+        preset_reads(name, out, "wmt16-en-de")
 
     size = "data.vocabulary.size=286"
     prepared = lockstep("prepare", out / "wmt16-en-de.yaml", size, f"data.corpus={tmp_path / 'corpus'}", "--json")
@@ -138,6 +141,8 @@ def test_multi30k_from_a_folder_says_its_licence_loudly(tmp_path: Path) -> None:
     facts = json.loads(result.stdout)
     assert facts["counts"] == {"train": 29000, "validation": 1014, "test": 1000}
     assert (tmp_path / "out" / "test.de").read_bytes() == (MULTI30K / "test2016.de").read_bytes()
+    for name in ("multi30k", "lstm-multi30k"):
+        preset_reads(name, tmp_path / "out", "multi30k-en-de")
     shown = lockstep("config", "show", tmp_path / "out" / "multi30k-en-de.yaml", "--json")
     assert json.loads(shown.stdout)["data"]["folder"] == str(tmp_path / "out")
 

@@ -37,7 +37,7 @@ def rehearse(
     have this machine's cores between them, so look at what travels and what waits, and compare rates, strategies
     and gradient formats. Needs root on Linux. Nothing is left behind but the run folder.
 
-    `lockstep rehearse configs/multi30k.yaml --hosts 4 --link 100mbit strategy.gradients=bf16`
+    `lockstep rehearse configs/demo.yaml --hosts 4 --link 100mbit strategy.gradients=bf16`
     """
     from rich.console import Console
 

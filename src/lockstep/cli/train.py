@@ -37,7 +37,7 @@ def train(
     """Train a model, or go on with a run that was interrupted or finished.
 
     The corpus is prepared first if it is not there yet. A run folder that already holds a checkpoint is continued from
-    it: `lockstep train configs/demo.yaml train.steps=4000` trains a finished 2,000-step run for 2,000 steps more.
+    it: `lockstep train my.yaml train.steps=4000` trains a finished 2,000-step run for 2,000 steps more.
     Ctrl-C and SIGTERM save a checkpoint before they stop (exit codes 130 and 143).
 
     Under torchrun or mpirun the same command joins as one of their workers:

@@ -21,7 +21,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from lockstep.data import catalogs, tmx
+from lockstep.data import catalog, catalogs, tmx
 from lockstep.data.compressed import ENDINGS, no_permission, plain_name, whole_lines
 from lockstep.data.settings import DataSettings
 from lockstep.errors import LockstepError
@@ -230,5 +230,8 @@ def _missing(path: Path) -> LockstepError:
     try:
         near = difflib.get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=5, cutoff=0.5)
     except OSError:
-        return LockstepError(message, f"There is no folder {path.parent}. {remedy}", code=2)
+        folder = path.parent
+        if folder.name in catalog.load():
+            remedy = f"`lockstep data get {folder.name} --to {folder}` makes it, or set data.folder."
+        return LockstepError(message, f"There is no folder {folder}. {remedy}", code=2)
     return LockstepError(message, f"Similar names there: {', '.join(near)}. {remedy}" if near else remedy, code=2)
