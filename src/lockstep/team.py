@@ -87,6 +87,9 @@ def pick_device(wanted: str, local_rank: int) -> torch.device:
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise LockstepError("train.device is cuda, but this machine has no usable GPU.", "Set train.device=auto.", 2)
+    bound = bool(os.environ.get("CUDA_VISIBLE_DEVICES")) and "LOCKSTEP_LAUNCHER" not in os.environ
+    if bound and torch.cuda.device_count() == 1:
+        local_rank = 0  # an engine shows each of its workers a GPU of its own
     if local_rank >= torch.cuda.device_count():
         raise LockstepError(
             f"Worker {local_rank} on this machine has no GPU: there are {torch.cuda.device_count()}.",

@@ -310,7 +310,7 @@ def test_attention_without_a_grid_gives_what_the_grid_gives(monkeypatch: pytest.
 
     expected = both()
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", by_the_book)
-    monkeypatch.setattr(transformer, "ragged", lambda query, drop: True)
+    monkeypatch.setattr(transformer, "ragged", lambda query, heads, drop: True)
     for found, right in zip(both(), expected, strict=True):
         assert_close(found, right, atol=1e-4)
 

@@ -39,7 +39,7 @@ class BatchNorm(nn.Module):
             normalised, mean, inverse = torch.native_batch_norm(
                 values, self.weight, self.bias, None, None, True, 0.0, self.epsilon
             )
-            self._remember(mean, inverse.pow(-2) - self.epsilon, torch.tensor(float(count), device=mean.device))
+            self._remember(mean, inverse.pow(-2) - self.epsilon, mean.new_full((), float(count)))
             return normalised
         sums = _sums(values, count, self.sum_over_workers)
         whole = sums[0, 0].clamp(min=1.0)

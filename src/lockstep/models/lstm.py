@@ -64,8 +64,11 @@ class Layer(nn.Module):
             zeros = x.new_zeros(directions, int(counts[0]), self.width)
             state = zeros, zeros
         weights = [weight for unit in self.units for weight in unit.weights()]  # type: ignore[operator]
-        with torch.autocast("cpu", enabled=False):  # not every CPU has a bf16 kernel for sentences of equal length
-            output, *last = torch.lstm(x, counts, state, weights, True, 1, 0.0, self.training, directions == 2)
+        # In fp32: not every CPU has a bf16 kernel for sentences of equal length, and on CUDA autocast would take fp16 for
+        # cuDNN, whatever was asked for, without the loss scaling that it needs.
+        with torch.autocast(x.device.type, enabled=False):
+            state = state[0].float(), state[1].float()
+            output, *last = torch.lstm(x.float(), counts, state, weights, True, 1, 0.0, self.training, directions == 2)
         return output, (last[0], last[1])
 
     def step(self, x: Tensor, state: State) -> State:

@@ -86,7 +86,9 @@ class Reading:
         order = (places + (np.cumsum(layout.lengths) - layout.lengths)[rows])[there]
         slots = (places + rows * layout.longest)[there]
         counts = torch.from_numpy(there.sum(1))
-        indices = [torch.from_numpy(index).to(device) for index in (order, slots, rows)]
+        indices = [torch.from_numpy(index) for index in (order, slots, rows)]
+        if device.type == "cuda":  # from pinned memory, or the copy would wait for what the device is doing
+            indices = [index.pin_memory().to(device, non_blocking=True) for index in indices]
         return cls(indices[0], indices[1], counts, indices[2], layout)
 
     def spread(self, words: Tensor) -> Tensor:

@@ -35,9 +35,12 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causa
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=drop, is_causal=causal)
 
 
-def ragged(query: Tensor, drop: float) -> bool:
-    """Can attention run on packed words? Flash kernels do, in half precision and without dropout."""
-    return query.is_cuda and query.dtype in (torch.bfloat16, torch.float16) and drop == 0.0
+def ragged(query: Tensor, heads: int, drop: float) -> bool:
+    """Can attention run on packed words? Flash kernels do, on Ampere and newer, in half precision and without dropout,
+    with heads of some sizes."""
+    size = query.shape[-1] // heads
+    fits = query.dtype in (torch.bfloat16, torch.float16) and drop == 0.0 and size % 8 == 0 and size <= 256
+    return query.is_cuda and fits and torch.cuda.get_device_capability(query.device) >= (8, 0)
 
 
 def attend_ragged(
@@ -85,7 +88,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, layout: Layout, memory: Tensor, memory_layout: Layout, causal: bool = False) -> Tensor:
         query = self.query(x)
-        if ragged(query, self.dropout if self.training else 0.0):
+        if ragged(query, self.heads, self.dropout if self.training else 0.0):
             key, value = self.key_value(memory).chunk(2, dim=-1)
             return self.output(attend_ragged(query, key, value, layout, memory_layout, self.heads, causal))
         query = self._heads(layout.spread(query))

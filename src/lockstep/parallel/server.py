@@ -241,7 +241,9 @@ class Server:
 
     def commit(self, learning_rate: float) -> Outcome:
         assert self.flat.gradient is not None
-        returned, computed = self.clock.stamp(), time.perf_counter()
+        returned = self.clock.stamp()
+        self.clock.since(returned)  # waits for the device: what is sent until now, the backward pass has hidden
+        computed = time.perf_counter()
         if self.silent:
             self.flat.gradient.zero_()
             return Outcome(True, 0.0)
