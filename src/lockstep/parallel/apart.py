@@ -47,15 +47,20 @@ class Apart:
             return state
         moments = {name: tensor for name, tensor in state.tensors.items() if name.startswith("optimizer.")}
         state.private |= {self._mine(name): tensor for name, tensor in self._own.items()}
+        state.private |= {
+            self._mine(name): torch.tensor(value, dtype=torch.float64) for name, value in state.scalars.items()
+        }
         if not self.team.primary:
             state.private |= {self._mine(name): tensor for name, tensor in moments.items()}
             state.tensors = {name: tensor for name, tensor in state.tensors.items() if name not in moments}
         return state
 
     def load(self, scalars: dict[str, float], private: FindTensor) -> list[str]:
-        reset = self.updater.load(scalars)
         if scalars.get(f"{self.name}.workers") != self.team.size:
+            reset = self.updater.load(scalars)
             return [*reset, "all workers start from the same model and the same averages of gradients"]
+        own = {name: private(self._mine(name)) for name in scalars}
+        reset = self.updater.load(scalars | {name: float(value) for name, value in own.items() if value is not None})
         with torch.no_grad():
             for name, tensor in self.updater.state().tensors.items():
                 found = private(self._mine(name))
