@@ -7,11 +7,17 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from lockstep.config import load
 from lockstep.errors import LockstepError, PortTaken
+from lockstep.files import write_json
 from lockstep.launch import local
 from lockstep.launch.joined import joined
-from lockstep.train.worker import tell_launcher
+from lockstep.rundir import RunDirectory
+from lockstep.team import pick_device
+from lockstep.train import records
+from lockstep.train.worker import tell_launcher, train
 
 
 def worker(*ends: str) -> list[str]:
@@ -116,3 +122,45 @@ def test_mpirun_gives_rank_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
         joined()
     monkeypatch.setenv("MASTER_ADDR", "node1")
     assert joined()
+
+
+@pytest.mark.parametrize(
+    ("error", "batch", "advice"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB."), {}, "set batch.micro_words"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), {"images": 8}, "lower batch.images"),
+    ],
+)
+def test_memory_that_runs_out_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception, batch: dict[str, int], advice: str
+) -> None:
+    def fail(*_: object) -> str:
+        raise error
+
+    monkeypatch.setattr("lockstep.train.worker._enter_and_train", fail)
+    config = load(Path(__file__).parents[2] / "configs" / "demo.yaml", [])
+    with pytest.raises(LockstepError, match=r"^Worker 0 ran out of memory\.") as caught:
+        train(config.model_copy(update={"batch": config.batch.model_copy(update=batch)}), tmp_path)
+    assert advice in caught.value.remedy
+
+
+def test_a_folder_that_is_not_the_first_workers_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(records, "SHOWN_SECONDS", 0.0)
+    for name, advice in (("run", "Choose a folder"), ("s3://bucket/run", "Set LOCKSTEP_CACHE to a folder")):
+        run = RunDirectory(tmp_path, name)
+        with pytest.raises(LockstepError, match="does not see the first worker's run folder") as caught:
+            records.check_shared(run, "launch")
+        assert advice in caught.value.remedy
+    write_json(run.environment, {"choices": {"launch": "launch"}})
+    records.check_shared(run, "launch")
+
+
+def test_a_worker_takes_the_gpu_that_its_engine_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.delenv("LOCKSTEP_LAUNCHER", raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    assert pick_device("auto", 1) == torch.device("cuda", 0)
+    monkeypatch.setenv("LOCKSTEP_LAUNCHER", "1")  # two workers of ours would share it
+    with pytest.raises(LockstepError, match="Worker 1 on this machine has no GPU"):
+        pick_device("auto", 1)

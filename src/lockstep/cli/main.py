@@ -21,7 +21,7 @@ from lockstep.cli import (
     train,
     translate,
 )
-from lockstep.errors import LockstepError
+from lockstep.errors import LockstepError, tell
 
 app = typer.Typer(
     name="lockstep",
@@ -68,9 +68,7 @@ def main() -> None:
     try:
         app()
     except LockstepError as error:
-        print(f"Error: {error.message}", file=sys.stderr)
-        if error.remedy:
-            print(f"       {error.remedy}", file=sys.stderr)
+        tell(error)
         sys.exit(error.code)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -56,6 +56,7 @@ def run_training(
     config: "RunConfig", run: str | Path, workers: int | None, port: int = 0, as_json: bool = False, show: bool = True
 ) -> None:
     """Trains in this process, in workers of our own, or as a worker of somebody else's; then prints the summary."""
+    from lockstep.errors import tell
     from lockstep.launch.joined import joined
     from lockstep.parent import die_with_parent
     from lockstep.remote.place import is_remote
@@ -68,7 +69,7 @@ def run_training(
     told_to_stop: int | None = None
     if joined():
         die_with_parent()
-        worker.train(config, run)
+        worker.train_or_leave(config, run, tell)
         primary = os.environ["RANK"] == "0"
     else:
         from lockstep.cli.common import prepare_corpus

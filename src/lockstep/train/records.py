@@ -3,8 +3,10 @@
 import os
 import platform
 import socket
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from lockstep.config import RunConfig, build, differences, read_yaml
 from lockstep.counterfactual import left_out
@@ -12,6 +14,8 @@ from lockstep.errors import LockstepError
 from lockstep.files import read_json, write_json, write_whole
 from lockstep.remote.place import is_remote
 from lockstep.rundir import RunDirectory
+
+SHOWN_SECONDS = 30.0
 
 if TYPE_CHECKING:
     import torch
@@ -64,6 +68,21 @@ def settled(run: RunDirectory, launch: str | None) -> bool:
     return launch is not None and environment["choices"].get("launch") == launch
 
 
+def check_shared(run: RunDirectory, launch: str) -> None:
+    """All workers write checkpoints, so each must see the folder in which the first one has made its records. Network
+    file systems may show them late."""
+    deadline = time.monotonic() + SHOWN_SECONDS
+    while not settled(run, launch):
+        if time.monotonic() > deadline:
+            mirrored = is_remote(run.name)
+            raise LockstepError(
+                f"{socket.gethostname()} does not see the first worker's run folder {run.path}"
+                f"{f', in which {run.name} works' if mirrored else ''}.",
+                f"{'Set LOCKSTEP_CACHE to' if mirrored else 'Choose'} a folder that all machines share.",
+            )
+        time.sleep(0.2)
+
+
 def choose(run: RunDirectory, config: RunConfig, team: "Team") -> dict[str, Any]:
     """Makes every choice once: what a run with a checkpoint has chosen before is kept."""
     from lockstep.train.precision import resolve
@@ -73,9 +92,7 @@ def choose(run: RunDirectory, config: RunConfig, team: "Team") -> dict[str, Any]
         return known
     choices: dict[str, Any] = known if _has_checkpoint(run) else {"launches": known["launches"]}
     choices["launches"] += 1
-    choices.pop("launch", None)
-    if team.apart:
-        choices["launch"] = launch_name()
+    choices["launch"] = launch_name() if team.apart else uuid4().hex
     if config.train.precision != "auto":
         choices["precision"] = config.train.precision
     choices.setdefault("precision", resolve("auto", team.device))

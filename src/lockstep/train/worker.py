@@ -6,22 +6,31 @@
 import gc
 import json
 import os
-import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from lockstep.config import RunConfig
 from lockstep.counterfactual import left_out
 from lockstep.errors import LockstepError, PortTaken
-from lockstep.files import read_json, write_json
+from lockstep.files import write_json
 from lockstep.parent import die_with_parent
 from lockstep.remote.place import is_remote, working_folder
 from lockstep.rundir import RunDirectory
 from lockstep.train.memory import keep_memory, touch_memory
-from lockstep.train.records import check_foreign, check_state, choose, host_facts, launch_name, record, settled
+from lockstep.train.records import (
+    check_foreign,
+    check_shared,
+    check_state,
+    choose,
+    host_facts,
+    launch_name,
+    record,
+    settled,
+)
 
 if TYPE_CHECKING:
     from lockstep.remote.mirror import Mirror
@@ -29,7 +38,8 @@ if TYPE_CHECKING:
 
 
 def train(config: RunConfig, place: str | Path) -> str:
-    """Trains as the worker that the environment says, in a folder or at an address; returns why training ended."""
+    """Trains as the worker that the environment says, in a folder or at an address; returns why training ended. After a
+    failure the groups are left as they are: NCCL's would wait for peers that wait for this worker. Its exit tells them."""
     keep_memory()
     touched = touch_memory(config)
     gc.disable()  # the imports to come make many objects and no garbage
@@ -44,15 +54,18 @@ def train(config: RunConfig, place: str | Path) -> str:
             from lockstep.parallel.server import serve
 
             serve(team)
-            return "served"
-        return _enter_and_train(config, RunDirectory(working_folder(place), str(place)), team, place)
+            reason = "served"
+        else:
+            reason = _enter_and_train(config, RunDirectory(working_folder(place), str(place)), team, place)
     except RuntimeError as error:
+        if _out_of_memory(error):
+            raise _too_large(team.rank, config) from error
         text, signs = str(error), ("Connection", "peer", "gloo", "Timed out", "NCCL")
         if team.size > 1 and any(sign in text for sign in signs):
             raise LostPeer(team.rank, text) from error
         raise
-    finally:
-        team.close()
+    team.close()
+    return reason
 
 
 class LostPeer(LockstepError):
@@ -65,6 +78,20 @@ class LostPeer(LockstepError):
         )
 
 
+def _out_of_memory(error: RuntimeError) -> bool:
+    import torch
+
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def _too_large(rank: int, config: RunConfig) -> LockstepError:
+    share = "lower batch.images" if config.batch.images else "set batch.micro_words, which changes no update"
+    return LockstepError(
+        f"Worker {rank} ran out of memory.",
+        f"Take more workers or strategy.name=sharded, or {share}; then start it again.",
+    )
+
+
 def _enter_and_train(config: RunConfig, run: RunDirectory, team: "Team", place: str | Path) -> str:
     """Holds the run's lock, and what mirrors it to an object store, for as long as training takes."""
     if team.apart:
@@ -75,9 +102,6 @@ def _enter_and_train(config: RunConfig, run: RunDirectory, team: "Team", place: 
     lock, mirror = team.all_do(lambda: _enter(run, config, url) if team.primary else (None, None))
     done = False
     try:
-        if url is not None:
-            launch = team.primary_does(lambda: mirror.launch if mirror else "")
-            team.all_do(lambda: _check_shared(run, url, launch))
         reason = _train(config, run, team, mirror)
         if url is not None:
             team.gather(None)  # every worker has written its last line: the journals can be copied
@@ -152,6 +176,7 @@ def _train(
     hosts = party.gather(host_facts(team.device))
     changed = party.primary_does(lambda: record(run, config, choices, task, hosts))
     recorded()
+    party.all_do(lambda: check_shared(run, choices["launch"]))
     journal = party.all_do(lambda: Journal(run.journal, team.rank))
     journal.write(
         "run",
@@ -213,16 +238,6 @@ def _enter(run: RunDirectory, config: RunConfig, url: str | None) -> "tuple[Text
     return lock, mirror
 
 
-def _check_shared(run: RunDirectory, url: str, launch: str) -> None:
-    from lockstep.remote.mirror import MARKER
-
-    if (read_json(run.path / MARKER) or {}).get("launch") != launch:
-        raise LockstepError(
-            f"{socket.gethostname()} does not see the folder {run.path} of the first worker, in which {url} works.",
-            "Set LOCKSTEP_CACHE to a folder that all machines share.",
-        )
-
-
 def _first_of_host(team: "Team", hosts: list[str]) -> bool:
     """Does this worker watch its host for the others there? Workers that come and go only know their own number on it."""
     if team.apart:
@@ -233,19 +248,30 @@ def _first_of_host(team: "Team", hosts: list[str]) -> bool:
 def main() -> None:
     """The entry of a launched worker. A failure goes to the launcher by the file it named, and is printed there."""
     die_with_parent()
-    code = 0
+    train_or_leave(RunConfig.model_validate(json.loads(sys.argv[2])), sys.argv[1], tell_launcher)
+    _leave(0)
+
+
+def train_or_leave(config: RunConfig, place: str | Path, tell: Callable[[LockstepError], None]) -> None:
+    """Trains as one of several processes; a failure is told and ends this process at once, before Python takes it apart:
+    the others learn of it by that."""
     try:
-        train(RunConfig.model_validate(json.loads(sys.argv[2])), sys.argv[1])
+        train(config, place)
     except LockstepError as error:
-        tell_launcher(error)
-        code = error.code
+        tell(error)
+        _leave(error.code)
     except KeyboardInterrupt:
-        code = 130
+        _leave(130)
+    except Exception:
+        traceback.print_exc()
+        _leave(1)
+
+
+def _leave(code: int) -> NoReturn:
+    """All is saved and closed. What torch's threads do while Python takes itself apart has ended in SIGABRT."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(
-        code
-    )  # all is saved and closed; what torch's threads do while Python takes itself apart has ended in SIGABRT
+    os._exit(code)
 
 
 def tell_launcher(error: LockstepError) -> None:
