@@ -1,5 +1,6 @@
 """Promises 3, 4 and 5: kill a run anywhere, start it again, and nothing is lost or different."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -8,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from conftest import LSTM, Tiny, children, command, lockstep, running, steps, weights
+from conftest import LSTM, Tiny, children, command, lockstep, manifest, running, steps, weights
+from lockstep.launch.local import free_port_or
+from lockstep.watch.journal import lines
 
 STEPS = 22
 SETTINGS = (
@@ -132,6 +135,23 @@ def test_images_and_batch_norm_resume_in_the_same_bits(
     ]
 
 
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_run_that_dies_in_an_evaluation_loses_no_step(tiny: Tiny, tmp_path: Path, workers: int) -> None:
+    """Also not in the last one, after which nothing would remind it."""
+    settings = ("train.steps=7", "train.checkpoint_every=3", "train.evaluate_every=3", "train.keep_last=1")
+    train = ("train", tiny.config, *settings, "--workers", workers, "--run", tmp_path)
+    for step in (3, 7):
+        assert lockstep(*train, fault=f"kill:phase=evaluate:step={step}:rank=0", code=None).returncode != 0
+        assert manifest(tmp_path, step)["progress"]["score"] is None
+    lockstep(*train)
+    found = [line for line in lines(tmp_path / "journal" / "worker-0000.jsonl") if line is not None]
+    assert [line["step"] for line in found if line["kind"] == "step"] == list(range(1, 8)), "a step was computed again"
+    scores = {line["step"]: line["scores"]["sacrebleu"] for line in found if line["kind"] == "evaluation"}
+    assert list(scores) == [3, 6, 7]
+    for step in {7, max(scores, key=lambda step: (scores[step], -step))}:  # the last one and the best
+        assert manifest(tmp_path, step)["progress"]["score"] == scores[step]
+
+
 def test_a_finished_run_goes_on_when_asked_for_more_steps(tiny: Tiny, tmp_path: Path) -> None:
     train = ("train", tiny.config, "--run", tmp_path)
     lockstep(*train, "train.steps=5")
@@ -168,6 +188,26 @@ def test_killing_the_launcher_leaves_no_orphan_and_no_damage(tiny: Tiny, tmp_pat
     again = ("train", tiny.config, *SETTINGS[1:], f"train.steps={reached + 2}", "--workers", 2, "--run", tmp_path)
     assert "Going on from step" in lockstep(*again).stderr
     assert [line["step"] for line in steps(tmp_path, 1)] == list(range(1, reached + 3))
+
+
+@pytest.mark.slow
+def test_workers_that_do_not_share_the_run_folder_are_told_before_they_train(tiny: Tiny, tmp_path: Path) -> None:
+    common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
+    environment = os.environ | common | {"MASTER_PORT": str(free_port_or(0))}
+    workers = [
+        subprocess.Popen(
+            command("train", tiny.config, "--run", tmp_path / f"machine-{rank}"),
+            env=environment | {"RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]
+    for worker in workers:
+        _, errors = worker.communicate(timeout=240)
+        assert worker.returncode == 1
+        assert f"does not see the first worker's run folder {tmp_path / 'machine-1'}" in errors
+        assert "Traceback" not in errors
 
 
 def _alive(pid: int) -> bool:

@@ -345,3 +345,17 @@ def test_the_exported_model_can_be_read_with_plain_safetensors(tmp_path: Path, s
     assert translator.translate(["a k", "b l b", ""]) == [
         translator.translate([text])[0] for text in ("a k", "b l b", "")
     ]
+
+
+def test_a_score_is_added_to_a_whole_checkpoint_and_decides_what_stays(tmp_path: Path) -> None:
+    keep = keep_best_and_last(last=1, best=1, higher_is_better=True)
+    save(tmp_path, 1, score=0.3)
+    before = save(tmp_path, 2, keep=keep, scalars={"optimizer.step": 2.0})
+    assert steps(tmp_path) == [1, 2]
+    checkpoint.note_score(before.path, Progress(step=2, score=0.4, best_score=0.4, best_step=2), keep)
+    [after] = listed(tmp_path)
+    assert after.manifest["files"] == before.manifest["files"]
+    assert after.manifest["progress"]["scalars"] == before.manifest["progress"]["scalars"]
+    assert (after.score, after.damage()) == (0.4, None)
+    checkpoint.note_score(tmp_path / "step-00000009", Progress(step=9), keep)  # there is none
+    assert steps(tmp_path) == [2]

@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ from lockstep.remote.mirror import Mirror
 from lockstep.remote.place import cache_folder, is_remote, working_folder
 from lockstep.remote.store import Store, StoreError
 from lockstep.rundir import RunDirectory
-from lockstep.saved import Saved, read_saved, signed
+from lockstep.saved import Saved, read_saved, signed, understood
 
 
 @pytest.fixture(autouse=True)
@@ -226,6 +227,38 @@ def test_a_new_machine_gets_the_run_and_its_newest_checkpoint(url: str, tmp_path
     assert new.damage() is None
     assert new.manifest == old.manifest
     assert (tmp_path / "two/config.yaml").read_text() == "trained: in two"
+
+
+def test_a_score_that_comes_after_its_checkpoint_sends_the_manifest_alone(url: str, tmp_path: Path) -> None:
+    found = opened(url, tmp_path / "one")
+    found.upload(save(tmp_path / "one", 3), keep_all)
+    scored = save(tmp_path / "one", 3, score=0.5)
+    found.upload(scored, keep_all)
+    assert found.wait()
+    found.upload(scored, keep_all)  # nothing is new
+    found.close(failing=False)
+    assert [line.facts["bytes"] for line in found.news()] == [scored.bytes, 0]
+    on_store = understood(Path("step-00000003"), Store(url).read("checkpoints/step-00000003/manifest.json") or b"")
+    assert on_store is not None
+    assert on_store.score == 0.5
+
+
+def test_an_upload_is_waited_for_in_turns(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, begun, done = opened(url, tmp_path / "one"), threading.Event(), threading.Event()
+    send = found._send
+
+    def slowly(saved: Saved, sent: set[str]) -> None:
+        begun.set()
+        done.wait(10.0)
+        send(saved, sent)
+
+    monkeypatch.setattr(found, "_send", slowly)
+    found.upload(save(tmp_path / "one", 3), keep_all)
+    assert begun.wait(10.0)
+    assert not found.wait(0.01)
+    done.set()
+    assert found.wait(10.0)
+    found.close(failing=False)
 
 
 def test_a_local_copy_that_is_ahead_is_kept_and_uploaded(url: str, tmp_path: Path) -> None:

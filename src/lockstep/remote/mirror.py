@@ -141,18 +141,20 @@ class Mirror:
         return damage
 
     def upload(self, saved: Saved, keep: Keep) -> None:
-        """Copies a checkpoint to the store in the background, unless it is there; `keep` chooses which others stay."""
-        self.wait()
-        known = self._committed.get(saved.path.name)
-        if known is None or known.manifest != saved.manifest:
-            self._thread = threading.Thread(target=self._upload, args=(saved, keep), name="upload", daemon=True)
-            self._thread.start()
+        """Copies a checkpoint to the store in the background, as far as it is not there, after what is under way; `keep`
+        chooses which others stay."""
+        arguments = (saved, keep, self._thread)
+        self._thread = threading.Thread(target=self._upload, args=arguments, name="upload", daemon=True)
+        self._thread.start()
 
-    def wait(self) -> None:
-        """Until no upload is under way: nothing local may be deleted before."""
+    def wait(self, seconds: float | None = None) -> bool:
+        """Until no upload is under way, or for so long; returns whether none is. Nothing local may be deleted before."""
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(seconds)
+            if self._thread.is_alive():
+                return False
             self._thread = None
+        return True
 
     def news(self) -> list[News]:
         """What happened since the last call. Raises when another launch has taken the run over."""
@@ -182,8 +184,16 @@ class Mirror:
         self._send_small_files()
         self._lease.release()
 
-    def _upload(self, saved: Saved, keep: Keep) -> None:
+    def _upload(self, saved: Saved, keep: Keep, before: threading.Thread | None) -> None:
+        if before is not None:
+            before.join()
         begin, name, sent = time.perf_counter(), saved.path.name, set[str]()
+        known = self._committed.get(name)
+        if known is not None and known.manifest == saved.manifest:
+            return
+        if known is not None and known.manifest["files"] == saved.manifest["files"]:
+            sent.update(known.manifest["files"])  # only what is known of it has changed
+        size = 0 if sent else saved.bytes
         try:
             self._patiently(lambda: self._send(saved, sent), name)
         except LockstepError as error:
@@ -194,7 +204,7 @@ class Mirror:
             self._fault("upload failed", self._failed.message, saved.step)
             return
         self._failed = None
-        facts = {"step": saved.step, "bytes": saved.bytes, "seconds": time.perf_counter() - begin}
+        facts = {"step": saved.step, "bytes": size, "seconds": time.perf_counter() - begin}
         self._news.append(News("upload", facts=facts))
         try:
             self._prune(name, keep)

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from lockstep import faults
 from lockstep.errors import LockstepError
-from lockstep.files import sha256, sync
+from lockstep.files import sha256, sync, write_whole
 from lockstep.parallel.strategy import FindTensor, State
-from lockstep.saved import Progress, Saved, listed, signed
+from lockstep.saved import Progress, Saved, listed, read_saved, signed
 from lockstep.team import Team
 from lockstep.train import tensors
 
@@ -47,6 +47,20 @@ def save(
         return size
 
     return team.primary_does(finish)
+
+
+def note_score(path: Path, progress: Progress, keep: Callable[[list[Saved]], set[Path]]) -> None:
+    """Adds what an evaluation found to a checkpoint that was saved before it. The manifest is replaced in one move."""
+    saved = read_saved(path)
+    if saved is None:
+        return
+    facts = asdict(progress) | {"scalars": saved.manifest["progress"]["scalars"]}
+    manifest = signed(facts, saved.manifest["config"], saved.manifest["files"])
+    try:
+        write_whole(path / "manifest.json", json.dumps(manifest, indent=1))
+    except OSError as error:
+        raise unwritten(path, error) from None
+    _forget(path.parent, keep(listed(path.parent)) | {path})
 
 
 def _clear(folder: Path, aside: Path) -> None:

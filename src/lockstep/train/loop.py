@@ -22,6 +22,7 @@ from lockstep.parallel.adamw import AdamW
 from lockstep.parallel.sgd import Sgd
 from lockstep.parallel.strategy import Calm, Claim, Context, MakeOptimizer, Meeting, Members, Rest, Strategy
 from lockstep.remote.mirror import Mirror
+from lockstep.remote.place import is_remote
 from lockstep.rundir import RunDirectory
 from lockstep.saved import Progress, Saved, newest_whole, read_saved
 from lockstep.tasks.task import GlobalBatch, MicroBatch, Task
@@ -92,6 +93,7 @@ class Loop:
             if self._missed_evaluation():
                 with self.strategy.quiesce() as calm:
                     self._evaluate(calm, forward)
+                    self._note_score(calm)
             reason = self.ending or self._reason_to_stop()
             if reason == "finished" and self.display is not None:
                 self.display.say(
@@ -124,25 +126,28 @@ class Loop:
                     self._reach(claim)
 
                 reason = self._reason_to_stop() or ("signal" if told else None)
-                gained = False
                 if left_out():
                     continue
                 evaluates = reason != "signal" and (step % settings.evaluate_every == 0 or reason == "finished")
-                if not (evaluates or reason or step % settings.checkpoint_every == 0):
+                saves = reason is not None or step % settings.checkpoint_every == 0
+                if not (evaluates or saves):
                     continue
                 with self.strategy.quiesce() as calm:
+                    if saves:
+                        self._save(calm)  # first: an evaluation takes long, and may be what the run dies of
                     if evaluates:
                         gained = self._evaluate(calm, forward)
                         told = self.strategy.agree(0.0, stop_signal.name is not None).stop
                         reason = reason or self._reason_to_stop() or ("signal" if told else None)
-                    if gained or reason or step % settings.checkpoint_every == 0:
-                        self._save(calm)
+                        if saves:
+                            self._note_score(calm)
+                        elif gained or reason:
+                            self._save(calm)
                 if reason == "patience" and isinstance(claim, Rest) and not claim.stop:
                     self.strategy.agree(0.0, stop=True)  # the others have gone on meanwhile
                     reason = None
-            if self.mirror is not None:
-                self.mirror.wait()
-                self._tell_news()
+            self._wait_for_uploads(self.team.party())
+            self._tell_news()
             if members is not None:
                 self._leave_together(members, reason)
             self.strategy.finish()
@@ -358,14 +363,11 @@ class Loop:
         return {"lineage": self.progress.lineage}
 
     def _missed_evaluation(self) -> bool:
-        """Did a signal come between the last step and its evaluation?"""
-        step = self.progress.step
-        return (
-            not self.healed
-            and self.progress.score is None
-            and step > 0
-            and step % self.config.train.evaluate_every == 0
-        )
+        """Did the run stop or die between its last checkpoint and that step's evaluation?"""
+        step, settings = self.progress.step, self.config.train
+        if self.healed or self.progress.score is not None or step == 0:
+            return False
+        return step % settings.evaluate_every == 0 or step >= settings.steps
 
     def _reason_to_stop(self) -> str | None:
         patience = self.config.train.patience
@@ -428,8 +430,7 @@ class Loop:
         if calm.party is None or (members is not None and not members.leads):
             return
         begin = time.perf_counter()
-        if self.mirror is not None:
-            self.mirror.wait()  # before anything that it copies could be deleted
+        self._wait_for_uploads(calm.party)  # before anything that they copy could be deleted
         size = checkpoint.save(
             self.run.checkpoints,
             self.progress,
@@ -439,11 +440,31 @@ class Loop:
             calm.party,
             self._keep(),
         )
+        self._upload()
+        seconds = time.perf_counter() - begin
+        self.journal.write("checkpoint", step=self.progress.step, bytes=size, seconds=seconds)
+
+    def _note_score(self, calm: Calm) -> None:
+        """The checkpoint of this step was saved before its evaluation."""
+        members = self.strategy.members
+        if calm.party is None or (members is not None and not members.leads):
+            return
+        path, keep = self._checkpoint_path(), self._keep()
+        calm.party.primary_does(lambda: checkpoint.note_score(path, self.progress, keep))
+        self._upload()
+
+    def _upload(self) -> None:
         saved = read_saved(self._checkpoint_path()) if self.mirror is not None else None
         if self.mirror is not None and saved is not None:
             self.mirror.upload(saved, self._keep())
-        seconds = time.perf_counter() - begin
-        self.journal.write("checkpoint", step=self.progress.step, bytes=size, seconds=seconds)
+
+    def _wait_for_uploads(self, party: Team) -> None:
+        """All wait for those of the primary together, in short turns: a slow store must not look like a lost worker."""
+        turn = min(30.0, self.team.timeout_seconds / 4)
+        while is_remote(self.run.name) and not party.primary_does(
+            lambda: self.mirror is None or self.mirror.wait(turn)
+        ):
+            pass
 
     def _tell_news(self) -> None:
         """Journals and shows what uploads have done meanwhile."""
