@@ -1,12 +1,14 @@
 """Servers that every worker updates by itself: each share once, nobody waits for anybody, and a dead worker is no end."""
 
+import json
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conftest import LSTM, Tiny, lockstep, manifest, running, steps
+from conftest import LSTM, Tiny, command, lockstep, manifest, running, steps
 from lockstep.watch.journal import read
 
 ASYNC = ("strategy.name=server", "strategy.mode=async")
@@ -85,6 +87,27 @@ def test_a_signal_lets_all_finish_what_they_began_and_saves(tiny: Tiny, tmp_path
     more = ("train", tiny.config, *ASYNC, "--servers", 1, f"train.steps={last + 4}", "--workers", 2)
     assert f"Going on from step {last}" in lockstep(*more, "--run", tmp_path).stderr
     assert found(everybody(tmp_path, 2)) == shares(last + 4, 2)
+
+
+def test_the_step_numbers_of_the_workers_can_be_followed_until_the_run_ends(tiny: Tiny, tmp_path: Path) -> None:
+    with running(tiny, tmp_path, *ASYNC, "--servers", "1", workers=2) as process:
+        words = command("runs", "follow", tmp_path, "--every", 0.1)
+        with subprocess.Popen([*words, "--json"], stdout=subprocess.PIPE, text=True) as follower:
+            assert follower.stdout is not None
+            seen = [json.loads(follower.stdout.readline()) for _ in range(3)]
+            process.send_signal(signal.SIGTERM)
+            seen += [json.loads(line) for line in follower.stdout]
+        assert follower.returncode == 0
+    assert [look["running"] for look in seen] == [True] * (len(seen) - 1) + [False]
+    ends = [steps(tmp_path, rank)[-1]["step"] for rank in (0, 1)]
+    for rank, end in enumerate(ends):
+        mine = [look["workers"][rank] for look in seen]
+        assert [one["step"] for one in mine] == sorted(one["step"] for one in mine)
+        assert (mine[-1]["step"], mine[-1]["said"]) == (end, "stopped: signal")
+        assert mine[-1]["staleness"] is not None
+    shown = lockstep("runs", "follow", tmp_path, "--once").stdout
+    assert f"worker 0: step {ends[0]:,} (stopped: signal)   worker 1: step {ends[1]:,} (stopped: signal)" in shown
+    assert "is not a run" in lockstep("runs", "follow", tmp_path / "journal", code=2).stderr
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lockstep.cli.compare import compare
+from lockstep.cli.follow import follow
 from lockstep.cli.group import DefaultGroup
 
 if TYPE_CHECKING:
@@ -18,8 +19,9 @@ class _ListFirst(DefaultGroup):
     default = "list"
 
 
-app = typer.Typer(help="List runs (`lockstep runs FOLDER`), or compare some.", cls=_ListFirst)
+app = typer.Typer(help="List runs (`lockstep runs FOLDER`), compare some, or follow one.", cls=_ListFirst)
 app.command()(compare)
+app.command()(follow)
 
 
 @app.command("list")

@@ -1,0 +1,122 @@
+"""`lockstep runs follow`."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from lockstep.explain.record import Record
+    from lockstep.watch.follow import Standing
+
+SILENT_SECONDS = 60.0
+"""Of a run that nobody here trains and that has not said farewell: killed, unless it goes on where its lock is not seen."""
+
+
+def follow(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Look once.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON at every look.")] = False,
+) -> None:
+    """Watch the workers of a run side by side: step numbers, loss, speed, waiting. Ends with the run.
+
+    Any terminal that sees the run folder will do, beside whatever trains it. Without a terminal every look is a line of
+    step numbers. Ctrl-C leaves; the training does not notice.
+    """
+    from rich.console import Console
+    from rich.live import Live
+
+    from lockstep.explain.record import Record
+
+    record, console = Record.open(run), Console()
+    try:
+        if as_json or not console.is_terminal:
+            for found in _looks(record, every, once):
+                print(json.dumps(found) if as_json else _line(found), flush=True)
+            return
+        with Live(console=console, auto_refresh=False) as live:
+            for found in _looks(record, every, once):
+                live.update(_table(found), refresh=True)
+    except KeyboardInterrupt:
+        return
+
+
+def _looks(record: "Record", every: float, once: bool) -> Iterator[dict[str, Any]]:
+    """What is to be seen, again and again until the run is over."""
+    from lockstep.explain.record import Record
+    from lockstep.watch.follow import Follower
+
+    with Follower(record.run.journal) as follower:
+        while True:
+            hosts = Record(record.path).hosts  # of the last launch: others may have had more workers
+            standings = follower.look()[: len(hosts) or None]
+            over = _over(record, standings)
+            workers = [
+                standing.as_dict() | {"host": hosts[standing.worker] if standing.worker < len(hosts) else "?"}
+                for standing in standings
+            ]
+            yield {
+                "run": str(record.path),
+                "running": not over,
+                "steps": record.setting("train.steps"),
+                "unit": follower.unit,
+                "workers": workers,
+            }
+            if once or over:
+                return
+            time.sleep(every)
+
+
+def _over(record: "Record", standings: "list[Standing]") -> bool:
+    if record.run.busy():
+        return False
+    heard = max((standing.time or 0.0 for standing in standings), default=0.0)
+    return all(standing.stopped for standing in standings) or time.time() - heard > SILENT_SECONDS
+
+
+def _line(found: dict[str, Any]) -> str:
+    """`worker 0: step 812   worker 1: step 811`"""
+    parts = [f"worker {one['worker']}: {_step(one)}" for one in found["workers"]]
+    return f"{time.strftime('%H:%M:%S')}  {'   '.join(parts)}"
+
+
+def _step(one: dict[str, Any]) -> str:
+    said = "" if one["said"] == "trains" else f" ({one['said']})"
+    return ("no step yet" if one["step"] is None else f"step {one['step']:,}") + said
+
+
+def _table(found: dict[str, Any]) -> "Table":
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    steps = "" if found["steps"] is None else f" of {found['steps']:,} steps"
+    table = Table(box=box.SIMPLE, title=f"{escape(found['run'])}{steps}", title_justify="left")
+    stale = any(one["staleness"] is not None for one in found["workers"])
+    headings = ["worker", "host", "step", "loss", f"{found['unit']}/s", "merge", *["staleness"] * stale, "last said"]
+    for heading in headings:
+        left = heading in ("host", "last said")
+        table.add_column(heading, justify="left" if left else "right", overflow="fold")
+    for one in found["workers"]:
+        age = "" if one["time"] is None else f", {max(0.0, time.time() - one['time']):.0f} s ago"
+        table.add_row(
+            str(one["worker"]),
+            escape(one["host"]),
+            _shown(one["step"], ",d"),
+            _shown(one["loss"], ".3f"),
+            _shown(one["per_second"], ",.0f"),
+            _shown(one["merge_share"], ".0%"),
+            *[_shown(one["staleness"], "d")] * stale,
+            f"{escape(one['said'])}{age}",
+        )
+    return table
+
+
+def _shown(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

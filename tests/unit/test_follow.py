@@ -1,0 +1,67 @@
+from pathlib import Path
+from typing import Any
+
+from lockstep.watch.follow import FIRST_LOOK_BYTES, Follower
+from lockstep.watch.journal import Journal, worker_file
+
+
+def step(number: int, **facts: Any) -> dict[str, Any]:
+    shape = {"words": {"source": 30, "target": 40}, "seconds": 0.5, "phases": {"forward": 0.4, "merge": 0.1}}
+    return {"step": number, "loss": 9.0 / number, **shape, **facts}
+
+
+def test_every_look_tells_where_each_worker_stands_now(tmp_path: Path) -> None:
+    first, second = Journal(tmp_path, 0), Journal(tmp_path, 1)
+    with Follower(tmp_path) as follower:
+        assert [one.step for one in follower.look()] == [None, None]
+        first.write("run", unit="images")
+        first.write("step", **step(1))
+        first.write("step", **step(2, seconds=1.5))
+        second.write("run", unit="images")
+        second.write("step", **step(1, staleness=3))
+        one, other = follower.look()
+        assert (one.worker, one.step, one.loss, one.said) == (0, 2, 4.5, "trains")
+        assert (one.per_second, one.merge_share) == (40.0, 0.1)  # 80 images in 2 s, of them 0.2 s for the exchange
+        assert (other.step, other.staleness) == (1, 3)
+        assert follower.unit == "images"
+
+        first.write("system", cores=[1.0])
+        first.write("checkpoint", step=1000)
+        second.write("stop", reason="finished", step=1)
+        one, other = follower.look()
+        assert (one.step, one.said, one.stopped) == (2, "saved step 1,000", False)
+        assert (other.said, other.stopped) == ("stopped: finished", True)
+
+
+def test_a_new_launch_forgets_what_the_old_one_did(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, 0)
+    journal.write("step", **step(7))
+    journal.write("run", unit="words")
+    with Follower(tmp_path) as follower:
+        (one,) = follower.look()
+        assert (one.step, one.per_second, one.said) == (None, None, "starts")
+
+
+def test_torn_and_odd_lines_are_passed_over_and_halves_are_waited_for(tmp_path: Path) -> None:
+    path = worker_file(tmp_path, 0)
+    journal = Journal(tmp_path, 0)
+    journal.write("step", **step(1))
+    (tmp_path / "worker-old.jsonl").write_text("not a worker's")
+    with Follower(tmp_path) as follower:
+        with path.open("a") as file:
+            file.write('{"kind":"ste\n7\n{"kind":"step","step":9}\n{"kind":"stop","time":1.0,"rea')
+            file.flush()
+            (one,) = follower.look()
+            assert (one.step, one.said) == (1, "trains")
+            file.write('son":"signal"}\n')
+        (one,) = follower.look()
+        assert one.said == "stopped: signal"
+
+
+def test_of_a_long_journal_only_the_end_is_read(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, 0)
+    for number in range(1, 2000):
+        journal.write("step", **step(number))
+    assert worker_file(tmp_path, 0).stat().st_size > FIRST_LOOK_BYTES
+    with Follower(tmp_path) as follower:
+        assert [one.step for one in follower.look()] == [1999]
