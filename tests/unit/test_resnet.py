@@ -173,3 +173,27 @@ def test_running_averages_learn_nothing_from_no_image_and_no_number(values: Tens
     before = {name: value.clone() for name, value in norm.state_dict().items()}
     norm(values)
     assert all(torch.equal(value, before[name]) for name, value in norm.state_dict().items())
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["planes", "channels last"])
+def test_statistics_of_bf16_values_are_not_rounded_to_bf16(layout: torch.memory_format) -> None:
+    """Far from zero, where a mean in bf16 would be off by as much as the values spread."""
+    torch.manual_seed(6)
+    values, gradient = 20.0 + 0.5 * torch.randn(32, 4, 8, 8), torch.randn(32, 4, 8, 8)
+    right = values.bfloat16().float().requires_grad_()
+    mine = values.bfloat16().to(memory_format=layout).requires_grad_()
+    exact, norm = BatchNorm(4), BatchNorm(4)
+    norm.sum_over_workers = lambda sums: None  # the only worker of several
+    expected, found = exact(right), norm(mine)
+    expected.backward(gradient.bfloat16().float())
+    found.backward(gradient.bfloat16())
+    assert found.dtype is torch.bfloat16
+    assert right.grad is not None
+    assert mine.grad is not None
+    assert torch.allclose(found.mean((0, 2, 3), dtype=torch.float32), torch.zeros(4), atol=1e-3)
+    assert torch.allclose(found.float(), expected, rtol=2**-7, atol=1e-3)
+    assert torch.allclose(mine.grad.float(), right.grad, rtol=2**-5, atol=2**-7)
+    assert torch.allclose(norm.running_mean, exact.running_mean, atol=1e-5)
+    assert norm.weight.grad is not None
+    assert exact.weight.grad is not None
+    assert torch.allclose(norm.weight.grad, exact.weight.grad, rtol=1e-3, atol=0.05)

@@ -41,7 +41,7 @@ class BatchNorm(nn.Module):
             )
             self._remember(mean, inverse.pow(-2) - self.epsilon, mean.new_full((), float(count)))
             return normalised
-        sums = _sums(values, count, self.sum_over_workers)
+        sums = self._sums(values, count)
         whole = sums[0, 0].clamp(min=1.0)
         mean = sums[1] / whole
         variance = (sums[2] / whole - mean.square()).clamp(min=0.0).to(self.weight.dtype)
@@ -51,6 +51,20 @@ class BatchNorm(nn.Module):
         return _normalise(values, self.weight, self.bias, *given)
 
     @torch.no_grad()
+    def _sums(self, values: Tensor, count: int) -> Tensor:
+        """`[3, channels]`: how many values, their sum, the sum of their squares. In double precision, so that the variance,
+        a small difference of large numbers, keeps its digits."""
+        sums = values.new_zeros(3, values.shape[1], dtype=torch.float64)
+        if count:
+            # Averages of their own make torch's kernel answer in their number format, also when the values have less.
+            unused = self.running_mean.clone(), self.running_var.clone()
+            mean, variance = (one.double() for one in torch.batch_norm_update_stats(values, *unused, 0.0))
+            sums[0], sums[1], sums[2] = count, mean * count, (variance + mean.square()) * count
+        if self.sum_over_workers is not None:
+            self.sum_over_workers(sums)
+        return sums
+
+    @torch.no_grad()
     def _remember(self, mean: Tensor, variance: Tensor, count: Tensor) -> None:
         """Running averages for evaluation. A batch without images, or with values that are not finite, changes nothing."""
         unbiased = variance * (count / (count - 1.0).clamp(min=1.0)).to(variance.dtype)
@@ -58,19 +72,6 @@ class BatchNorm(nn.Module):
         momentum = torch.where(known, self.momentum, 0.0).to(mean.dtype)
         self.running_mean.lerp_(mean.nan_to_num(), momentum)
         self.running_var.lerp_(unbiased.nan_to_num(), momentum)
-
-
-@torch.no_grad()
-def _sums(values: Tensor, count: int, sum_over_workers: SumOverWorkers | None) -> Tensor:
-    """`[3, channels]`: how many values, their sum, the sum of their squares. In double precision, so that the variance,
-    a small difference of large numbers, keeps its digits."""
-    sums = values.new_zeros(3, values.shape[1], dtype=torch.float64)
-    if count:
-        mean, variance = (one.double() for one in torch.batch_norm_update_stats(values, None, None, 0.0))
-        sums[0], sums[1], sums[2] = count, mean * count, (variance + mean.square()) * count
-    if sum_over_workers is not None:
-        sum_over_workers(sums)
-    return sums
 
 
 class _Normalise(torch.autograd.Function):
@@ -99,18 +100,19 @@ class _Normalise(torch.autograd.Function):
         values, weight, mean, variance, count = ctx.saved_tensors
         direct, of_weight, of_bias = gradients[0].clone(), torch.zeros_like(weight), torch.zeros_like(weight)
         if values.numel():
+            unused = mean.new_empty(0)  # as torch itself passes it on; its kernels for GPUs insist on a tensor
             direct, of_weight, of_bias = torch.ops.aten.native_batch_norm_backward(
-                gradients[0], values, weight, mean, variance, None, None, False, ctx.epsilon, [True, True, True]
+                gradients[0], values, weight, mean, variance, unused, unused, False, ctx.epsilon, [True, True, True]
             )
         sums = torch.stack([of_bias, of_weight]).double()
         if ctx.sum_over_workers is not None:
             ctx.sum_over_workers(sums)
-        of_mean, of_spread = (sums / count).to(weight.dtype)
-        inverse = (variance + ctx.epsilon).rsqrt()
-        slope = -weight * inverse * inverse * of_spread
-        level = -weight * inverse * of_mean - slope * mean
-        shape = (1, -1, *[1] * (values.ndim - 2))
-        direct.addcmul_(values, slope.view(shape).to(values.dtype)).add_(level.view(shape).to(values.dtype))
+        if values.numel():
+            of_mean, of_spread = (sums / count).to(weight.dtype)
+            scale = -weight * (variance + ctx.epsilon).rsqrt()
+            # Through mean and variance: a share of every normalised value and a constant, rounded once.
+            given = mean, variance, scale * of_spread, scale * of_mean
+            direct += F.batch_norm(values, *given, False, 0.0, ctx.epsilon)
         return direct, of_weight, of_bias, None, None, None, None, None
 
 

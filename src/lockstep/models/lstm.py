@@ -75,7 +75,8 @@ class Layer(nn.Module):
         """One more word of every hypothesis: `[hypotheses, inputs]`."""
         (unit,) = self.units
         assert isinstance(unit, Unit)
-        return torch.lstm_cell(x, state, *unit.weights())
+        with torch.autocast(x.device.type, enabled=False):
+            return torch.lstm_cell(x.float(), (state[0].float(), state[1].float()), *unit.weights())
 
 
 @dataclass

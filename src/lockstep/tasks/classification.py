@@ -171,4 +171,4 @@ def load(folder: Path, device: torch.device) -> ClassificationLoss:
     model = ResNet(ResNetSettings.model_validate(config["model"]), config["shape"][0], len(config["classes"]))
     module = ClassificationLoss(model, ([0.0] * config["shape"][0], [1.0] * config["shape"][0]), label_smoothing=0.0)
     module.load_state_dict(weights)
-    return module.to(device)
+    return module.to(device).eval()
