@@ -1,6 +1,7 @@
 """Servers that every worker updates by itself: each share once, nobody waits for anybody, and a dead worker is no end."""
 
 import json
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -108,6 +109,34 @@ def test_the_step_numbers_of_the_workers_can_be_followed_until_the_run_ends(tiny
     shown = lockstep("runs", "follow", tmp_path, "--once").stdout
     assert f"worker 0: step {ends[0]:,} (stopped: signal)   worker 1: step {ends[1]:,} (stopped: signal)" in shown
     assert "is not a run" in lockstep("runs", "follow", tmp_path / "journal", code=2).stderr
+
+
+def test_a_score_that_is_made_up_after_a_kill_is_that_of_the_saved_model(tiny: Tiny, tmp_path: Path) -> None:
+    run, before = tmp_path / "run", tmp_path / "before"
+    settings = ("train.steps=12", "train.evaluate_every=4", "train.checkpoint_every=4", *ASYNC)
+    train = ("train", tiny.config, *settings, "--workers", 2, "--run", run)
+    lockstep(*train, fault="kill:phase=evaluate:rank=0", code=1)
+    assert manifest(run, 4)["progress"]["score"] is None
+    shutil.copytree(run, before)
+    lockstep(*train)
+    saved = lockstep("evaluate", before, "--checkpoint", "last", "--set", "validation", "--json")
+    (made_up,) = [line for line in read(run / "journal").of("evaluation") if line["step"] == 4]
+    assert made_up["scores"]["loss"] == pytest.approx(json.loads(saved.stdout)["loss"], rel=1e-5)
+    assert made_up["scores"]["sacrebleu"] == pytest.approx(json.loads(saved.stdout)["sacrebleu"], rel=1e-5)
+
+
+@pytest.mark.parametrize("servers", [0, 1])
+def test_patience_that_runs_out_in_an_evaluation_made_up_for_ends_the_run(
+    tiny: Tiny, tmp_path: Path, servers: int
+) -> None:
+    still = ("schedule.peak=1e-30", "train.patience=1")  # nothing is learned, so no score is better than the first
+    settings = ("train.evaluate_every=4", "train.checkpoint_every=4", *still, *ASYNC, "--servers", servers)
+    train = ("train", tiny.config, *settings, "--workers", 2, "--run", tmp_path)
+    lockstep(*train, "train.steps=4")
+    lockstep(*train, "train.steps=10000", fault="kill:phase=evaluate:rank=0", code=1)
+    lockstep(*train, "train.steps=10000")
+    assert read(tmp_path / "journal").of("stop")[-1]["reason"] == "patience"
+    assert manifest(tmp_path, steps(tmp_path)[-1]["step"])["progress"]["evaluations_without_gain"] >= 1
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])

@@ -166,6 +166,17 @@ def test_when_all_died_they_go_on_from_the_last_checkpoint_until_the_restarts_ar
     check_every_sentence_was_used_once(tiny, tmp_path, 2)
 
 
+def test_the_last_score_is_noted_also_when_the_worker_that_saves_dies_in_the_evaluation(
+    tiny: Tiny, tmp_path: Path
+) -> None:
+    settings = (RESILIENT, "train.steps=12", "strategy.restarts=0")
+    train = ("train", tiny.config, *settings, "--workers", 2, "--run", tmp_path)
+    assert "is given up" in lockstep(*train, fault="kill:phase=evaluate:step=12:rank=0").stderr
+    (evaluation,) = read(tmp_path / "journal", 1).of("evaluation")
+    assert manifest(tmp_path, 12)["progress"]["score"] == pytest.approx(evaluation["scores"]["sacrebleu"])
+    assert manifest(tmp_path, 12)["progress"]["best_step"] == 12
+
+
 def test_a_worker_that_comes_back_when_the_others_are_done_ends_quietly(tiny: Tiny, tmp_path: Path) -> None:
     fault = "kill:phase=merge:step=28:rank=1"
     result = lockstep("train", tiny.config, RESILIENT, "train.steps=30", "--workers", 2, "--run", tmp_path, fault=fault)

@@ -25,7 +25,7 @@ def worker(*ends: str) -> list[str]:
     lines = [
         "import os, signal, time",
         "from lockstep.errors import LockstepError, PortTaken",
-        "from lockstep.train.worker import LostPeer, tell_launcher",
+        "from lockstep.train.worker import LostPeer, OutOfMemory, tell_launcher",
         "rank = int(os.environ['RANK'])",
         *(f"if rank == {rank}: {end}" for rank, end in enumerate(ends)),
     ]
@@ -105,6 +105,13 @@ def test_the_others_may_do_without_any_but_the_first() -> None:
         local.launch(worker(die, "time.sleep(0.5)"), 2, do_without=True)
 
 
+def test_the_others_may_do_without_one_that_has_no_memory_left(capfd: pytest.CaptureFixture[str]) -> None:
+    full = "tell_launcher(OutOfMemory('Worker ran out of memory.', 'Take more.')); raise SystemExit(1)"
+    assert local.launch(worker("time.sleep(0.5)", full), 2, do_without=True) is None
+    assert "ended with exit code 1 (out of memory); the others go on." in capfd.readouterr().err
+    assert failure("time.sleep(0.5)", full).message == "Worker ran out of memory."
+
+
 def test_the_error_file_is_plain_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "e"))
     tell_launcher(LockstepError("A.", "B."))
@@ -149,10 +156,10 @@ def test_a_folder_that_is_not_the_first_workers_is_refused(monkeypatch: pytest.M
     for name, advice in (("run", "Choose a folder"), ("s3://bucket/run", "Set LOCKSTEP_CACHE to a folder")):
         run = RunDirectory(tmp_path, name)
         with pytest.raises(LockstepError, match="does not see the first worker's run folder") as caught:
-            records.check_shared(run, "launch")
+            records.check_shared(run, "launch", 600.0)
         assert advice in caught.value.remedy
     write_json(run.environment, {"choices": {"launch": "launch"}})
-    records.check_shared(run, "launch")
+    records.check_shared(run, "launch", 600.0)
 
 
 def test_a_worker_takes_the_gpu_that_its_engine_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -67,6 +68,24 @@ def test_an_address_survives_the_config() -> None:
     with pytest.raises(LockstepError, match=r"data\.corpus=5 is wrong: input is not a path or an address"):
         build({"data": data | {"corpus": 5}, "batch": {"words": 100}}, "a test")
     assert describe("data.corpus")[0]["type"] == "path or address | none"
+
+
+def test_an_object_in_a_folder_is_never_seen_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, copied = Store(f"file://{tmp_path}/bucket"), shutil.copyfile
+    for name in ("old", "new"):
+        (tmp_path / name).write_text(name)
+    store.send(tmp_path / "old", "a/manifest")
+
+    def cut_off(source: str, target: str, **options: Any) -> None:
+        copied(source, target)
+        Path(target).write_text("ne")
+        raise OSError("cut off")
+
+    monkeypatch.setattr(shutil, "copyfile", cut_off)
+    with pytest.raises(StoreError, match="cut off"):
+        store.send(tmp_path / "new", "a/manifest")
+    assert store.read("a/manifest") == b"old"
+    assert list(store.list()) == ["a/manifest"]
 
 
 def test_a_store_keeps_what_it_is_given(url: str, tmp_path: Path) -> None:
@@ -229,12 +248,23 @@ def test_a_new_machine_gets_the_run_and_its_newest_checkpoint(url: str, tmp_path
     assert (tmp_path / "two/config.yaml").read_text() == "trained: in two"
 
 
-def test_a_score_that_comes_after_its_checkpoint_sends_the_manifest_alone(url: str, tmp_path: Path) -> None:
-    found = opened(url, tmp_path / "one")
+def test_a_score_that_comes_after_its_checkpoint_sends_the_manifest_alone(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, sent = opened(url, tmp_path / "one"), list[str]()
+    send = found.store.send
+
+    def noted(path: Path, name: str) -> None:
+        sent.append(name)
+        send(path, name)
+
     found.upload(save(tmp_path / "one", 3), keep_all)
+    assert found.wait()
     scored = save(tmp_path / "one", 3, score=0.5)
+    monkeypatch.setattr(found.store, "send", noted)
     found.upload(scored, keep_all)
     assert found.wait()
+    assert [name for name in sent if name.startswith("checkpoints/")] == ["checkpoints/step-00000003/manifest.json"]
     found.upload(scored, keep_all)  # nothing is new
     found.close(failing=False)
     assert [line.facts["bytes"] for line in found.news()] == [scored.bytes, 0]

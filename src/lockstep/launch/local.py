@@ -105,9 +105,10 @@ def _watch(members: list[Member], spare: range, signals: list[int], stop_seconds
             kind, _ = member.told() or ("", None)
             if member.process.returncode == 0 or (signals and kind in ("", "lost")):
                 continue  # a signal may come before a worker listens
-            if member.rank not in spare or kind:
+            if member.rank not in spare or kind not in ("", "memory"):
                 return _cause(member, members)
-            print(f"{member.end()}; the others go on.", file=sys.stderr)
+            why = " (out of memory)" if kind else ""
+            print(f"{member.end()}{why}; the others go on.", file=sys.stderr)
         if time.monotonic() > deadline:
             return LockstepError(f"The workers did not stop within {stop_seconds} seconds.", AGAIN)
         time.sleep(0.05)
@@ -121,8 +122,9 @@ def _cause(first: Member, members: list[Member]) -> LockstepError:
         time.sleep(0.05)
     ended = [first, *(member for member in members if member is not first and member.process.poll())]
     told = dict(reversed([said for member in ended if (said := member.told()) is not None]))
-    if "error" in told:
-        return told["error"]
+    for kind in ("error", "memory"):
+        if kind in told:
+            return told[kind]
     if "port" in told:
         return PortTaken(told["port"].message, told["port"].remedy, told["port"].code)
     silent = [member for member in ended if member.told() is None and member.process.returncode != -signal.SIGTERM]

@@ -37,7 +37,8 @@ class Store:
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
         protocol = self.url.partition("://")[0]
-        options = {"auto_mkdir": True} if protocol in ("file", "local") else {}
+        self._in_place = protocol in ("file", "local")  # a folder, whose files can be seen half-written
+        options = {"auto_mkdir": True} if self._in_place else {}
         with _spoken(self.url):
             try:
                 import fsspec
@@ -85,7 +86,16 @@ class Store:
     def send(self, path: Path, name: str) -> None:
         """Copies a file into an object."""
         with _spoken(f"{self.url}/{name}"):
-            self._files.put_file(str(path), self._path(name))
+            if not self._in_place:
+                self._files.put_file(str(path), self._path(name))
+                return
+            aside = self._path(f"{name}.partial-{os.getpid()}")
+            try:
+                self._files.put_file(str(path), aside)
+                self._files.mv(aside, self._path(name))
+            finally:
+                if self._files.exists(aside):
+                    self._files.rm_file(aside)
 
     def list(self, under: str = "") -> dict[str, Entry]:
         """Every object below, by name; none when there is nothing. A name never leads out of a folder it is copied to."""

@@ -90,11 +90,8 @@ class Loop:
         sources = OF_WORKER | (OF_HOST if self.tells_of_host else {})
         sampler = Sampler(self.journal, self.config.watch.sample_seconds, socket.gethostname(), sources, shown)
         try:
-            if self._missed_evaluation():
-                with self.strategy.quiesce() as calm:
-                    self._evaluate(calm, forward)
-                    self._note_score(calm)
-            reason = self.ending or self._reason_to_stop()
+            missed = self._missed_evaluation()
+            reason = self.ending or (self._make_up(forward) if missed else self._reason_to_stop())
             if reason == "finished" and self.display is not None:
                 self.display.say(
                     f"Nothing to do: step {self.progress.step:,} is reached and train.steps is {settings.steps:,}."
@@ -146,7 +143,7 @@ class Loop:
                 if reason == "patience" and isinstance(claim, Rest) and not claim.stop:
                     self.strategy.agree(0.0, stop=True)  # the others have gone on meanwhile
                     reason = None
-            self._wait_for_uploads(self.team.party())
+            self._wait_for_uploads(self.team.party() if self.strategy.together else self.team.alone())
             self._tell_news()
             if members is not None:
                 self._leave_together(members, reason)
@@ -318,11 +315,16 @@ class Loop:
 
     def _leave_together(self, members: Members, reason: str) -> None:
         """Meets once more, so that whoever is behind heals before its peers are gone. When somebody came or went
-        meanwhile the last checkpoint may be missing, and they meet again."""
+        meanwhile the last checkpoint or its score may be missing, and they meet again."""
         while self._meet(members, ending=reason).regrouped:
-            if not left_out() and read_saved(self._checkpoint_path()) is None:
-                with self.strategy.quiesce() as calm:
+            saved = read_saved(self._checkpoint_path())
+            if left_out() or (saved is not None and saved.score == self.progress.score):
+                continue
+            with self.strategy.quiesce() as calm:
+                if saved is None:
                     self._save(calm)
+                else:
+                    self._note_score(calm)
 
     def _resume(self) -> None:
         """Goes on where a living peer stands, else goes back to the newest whole checkpoint, if there is one."""
@@ -368,6 +370,22 @@ class Loop:
         if self.healed or self.progress.score is not None or step == 0:
             return False
         return step % settings.evaluate_every == 0 or step >= settings.steps
+
+    def _make_up(self, forward: Callable[[], AbstractContextManager[Any]]) -> str | None:
+        """Makes the evaluation that was missed; returns why to stop, the same for all workers. Where they go their own way
+        the first alone evaluates: the others begin when it has read the model, and learn from it that patience is out."""
+        known = self._reason_to_stop()
+        with self.strategy.quiesce() as calm:
+            if not self.strategy.together:
+                self.team.gather(None)
+            self._evaluate(calm, forward)
+            self._note_score(calm)
+        found = self._reason_to_stop()
+        if self.strategy.together:
+            return found
+        if found is not None and known is None:
+            self.strategy.agree(0.0, stop=True)
+        return known
 
     def _reason_to_stop(self) -> str | None:
         patience = self.config.train.patience

@@ -15,7 +15,8 @@ from lockstep.files import read_json, write_json, write_whole
 from lockstep.remote.place import is_remote
 from lockstep.rundir import RunDirectory
 
-SHOWN_SECONDS = 30.0
+SHOWN_SECONDS = 90.0
+"""Network file systems may show a file that late."""
 
 if TYPE_CHECKING:
     import torch
@@ -68,10 +69,10 @@ def settled(run: RunDirectory, launch: str | None) -> bool:
     return launch is not None and environment["choices"].get("launch") == launch
 
 
-def check_shared(run: RunDirectory, launch: str) -> None:
-    """All workers write checkpoints, so each must see the folder in which the first one has made its records. Network
-    file systems may show them late."""
-    deadline = time.monotonic() + SHOWN_SECONDS
+def check_shared(run: RunDirectory, launch: str, timeout_seconds: float) -> None:
+    """All workers write checkpoints, so each must see the folder in which the first one has made its records. Says so
+    before those who see it give up waiting for this worker."""
+    deadline = time.monotonic() + min(SHOWN_SECONDS, timeout_seconds / 2)
     while not settled(run, launch):
         if time.monotonic() > deadline:
             mirrored = is_remote(run.name)

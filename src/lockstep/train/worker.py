@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
@@ -84,9 +85,13 @@ def _out_of_memory(error: RuntimeError) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
-def _too_large(rank: int, config: RunConfig) -> LockstepError:
+class OutOfMemory(LockstepError):
+    """Of this worker. Those who can do without it need not end."""
+
+
+def _too_large(rank: int, config: RunConfig) -> OutOfMemory:
     share = "lower batch.images" if config.batch.images else "set batch.micro_words, which changes no update"
-    return LockstepError(
+    return OutOfMemory(
         f"Worker {rank} ran out of memory.",
         f"Take more workers or strategy.name=sharded, or {share}; then start it again.",
     )
@@ -104,7 +109,8 @@ def _enter_and_train(config: RunConfig, run: RunDirectory, team: "Team", place: 
     try:
         reason = _train(config, run, team, mirror)
         if url is not None:
-            team.gather(None)  # every worker has written its last line: the journals can be copied
+            with suppress(RuntimeError) if config.strategy.mode == "async" else nullcontext():  # somebody may be dead
+                team.gather(None)  # every worker has written its last line: the journals can be copied
         done = True
     finally:
         try:
@@ -176,7 +182,7 @@ def _train(
     hosts = party.gather(host_facts(team.device))
     changed = party.primary_does(lambda: record(run, config, choices, task, hosts))
     recorded()
-    party.all_do(lambda: check_shared(run, choices["launch"]))
+    party.all_do(lambda: check_shared(run, choices["launch"], config.train.timeout_seconds))
     journal = party.all_do(lambda: Journal(run.journal, team.rank))
     journal.write(
         "run",
@@ -279,7 +285,8 @@ def tell_launcher(error: LockstepError) -> None:
     if path is None:
         print(error, file=sys.stderr)
         return
-    kind = "lost" if isinstance(error, LostPeer) else "port" if isinstance(error, PortTaken) else "error"
+    kinds = {LostPeer: "lost", PortTaken: "port", OutOfMemory: "memory"}
+    kind = kinds.get(type(error), "error")
     facts = {"kind": kind, "message": error.message, "remedy": error.remedy, "code": error.code}
     write_json(Path(path), {"message": json.dumps(facts), "timestamp": int(time.time())})
 
