@@ -4,6 +4,7 @@ python sharded_worker.py MODEL PRECISION [keep]     (RANK, WORLD_SIZE and the me
 """
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -130,9 +131,10 @@ def main() -> None:
     with sharded.quiesce() as ours, single.quiesce() as whole:
         pairs = list(zip(ours.module.named_parameters(), whole.module.named_parameters(), strict=True))
         assert all(mine == other for (mine, _), (other, _) in pairs)
-        seen["apart"] = {name: float((p - q).abs().max()) for (name, p), (_, q) in pairs}
-    print(json.dumps(seen))
+        seen["apart"] = {name: float((p - q).detach().abs().max()) for (name, p), (_, q) in pairs}
+    print(json.dumps(seen), flush=True)
     team.close()
+    os._exit(0)  # what torch's threads do while Python takes itself apart has ended in SIGABRT
 
 
 if __name__ == "__main__":
