@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 FIRST_LOSS_SCALE = 2.0**16
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -43,16 +44,19 @@ def products(precision: str, device: torch.device) -> AbstractContextManager[Any
     if not emulated(precision, device):
         return nullcontext()
     from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_map_only
 
-    replaced = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default)
+    ops = torch.ops.aten
+    replaced = (ops.mm, ops.addmm, ops.bmm, ops.convolution, ops.convolution_backward)
 
     class Emulation(TorchDispatchMode):
         """A bf16 product is one of fp32, rounded: so it is computed as one. torch's own way without the hardware gives
         the same numbers and is a hundred times slower."""
 
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if function in replaced and args[-1].dtype is torch.bfloat16:
-                return function(*(tensor.float() for tensor in args), **(kwargs or {})).bfloat16()
+            if function.overloadpacket in replaced and args[1].dtype is torch.bfloat16:
+                result = function(*tree_map_only(Tensor, Tensor.float, args), **(kwargs or {}))
+                return tree_map_only(Tensor, Tensor.bfloat16, result)
             return function(*args, **(kwargs or {}))
 
     return Emulation()  # type: ignore[no-untyped-call]
