@@ -162,6 +162,13 @@ def test_a_folder_that_is_not_the_first_workers_is_refused(monkeypatch: pytest.M
     records.check_shared(run, "launch", 600.0)
 
 
+def test_two_workers_with_one_gpu_are_refused() -> None:
+    facts = [{"host": "node1", "device_name": "H100", "gpu": gpu} for gpu in ("a", "b", "a")]
+    records.check_gpus([*facts[:2], {"host": "node2", "device_name": "EPYC"}, {"host": "node2", "device_name": "EPYC"}])
+    with pytest.raises(LockstepError, match="Workers 0 and 2 on node1 have the same GPU"):
+        records.check_gpus(facts)
+
+
 def test_a_worker_takes_the_gpu_that_its_engine_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)

@@ -159,7 +159,21 @@ def host_facts(device: "torch.device") -> dict[str, Any]:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     facts = {"host": socket.gethostname(), "device": str(device), "device_name": name, "cores": os.cpu_count()}
+    if device.type == "cuda":
+        facts["gpu"] = str(torch.cuda.get_device_properties(device).uuid)
     return facts | {"memory": memory}
+
+
+def check_gpus(hosts: list[dict[str, Any]]) -> None:
+    """An engine may have shown the same GPU to two workers; NCCL would only say that a connection was lost."""
+    owners: dict[str, int] = {}
+    for rank, facts in enumerate(hosts):
+        if (gpu := facts.get("gpu")) is not None and owners.setdefault(gpu, rank) != rank:
+            raise LockstepError(
+                f"Workers {owners[gpu]} and {rank} on {facts['host']} have the same GPU ({facts['device_name']}).",
+                "Start at most one worker per GPU, and let CUDA_VISIBLE_DEVICES show each its own or all of them.",
+                code=2,
+            )
 
 
 def _processor() -> str:

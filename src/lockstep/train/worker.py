@@ -24,6 +24,7 @@ from lockstep.rundir import RunDirectory
 from lockstep.train.memory import keep_memory, touch_memory
 from lockstep.train.records import (
     check_foreign,
+    check_gpus,
     check_shared,
     check_state,
     choose,
@@ -180,6 +181,7 @@ def _train(
         raise LockstepError("The workers see different corpora.", "Prepare it once and share it, or copy it.")
     strategy = make_strategy(config.strategy.model_copy(update={"every": choices["every"]}), team.size)
     hosts = party.gather(host_facts(team.device))
+    check_gpus(hosts)
     changed = party.primary_does(lambda: record(run, config, choices, task, hosts))
     recorded()
     party.all_do(lambda: check_shared(run, choices["launch"], config.train.timeout_seconds))
