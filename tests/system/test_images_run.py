@@ -1,10 +1,14 @@
 """A whole training on images: field report 4's steps, and a report that speaks of images."""
 
+import json
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from conftest import Tiny, lockstep, steps
+from lockstep.data.images import ImageCorpus
+from lockstep.watch.journal import read
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +36,39 @@ def test_the_report_counts_images(run: Path) -> None:
         assert other not in text, f"{other}: {text[max(0, text.index(other) - 80) :][:160]}"
 
 
-def test_evaluate_scores_the_saved_model(run: Path) -> None:
+def test_evaluate_gives_the_saved_model_the_score_that_it_had_in_training(run: Path) -> None:
     shown = lockstep("evaluate", run, "--set", "test").stdout
     assert "20 images" in shown
-    assert "accuracy" in shown
+    assert "chosen by these very images" in shown
+    found = json.loads(lockstep("evaluate", run, "--checkpoint", "last", "--json").stdout)
+    journalled = read(run / "journal").of("evaluation")[-1]["scores"]
+    assert found["accuracy"] == journalled["accuracy"]
+    assert found["loss"] == pytest.approx(journalled["loss"], rel=1e-5)
+    assert not found["chosen_by_them"]
+    assert "--beam" in lockstep("evaluate", run, "--beam", 2, code=2).stderr
+
+
+def test_pictures_are_classified(run: Path, tiny_images: Tiny, tmp_path: Path) -> None:
+    corpus = ImageCorpus.open(tiny_images.folder / "images")
+    test, names = corpus.sets["test"], [tmp_path / f"{number}.png" for number in range(20)]
+    for image, name in zip(test.images, names, strict=True):
+        Image.fromarray(image.transpose(1, 2, 0)).save(name)
+    found = json.loads(lockstep("classify", run, *names, "--checkpoint", "last", "--top", 3, "--json").stdout)
+    assert [one["picture"] for one in found] == [str(name) for name in names]
+    right = sum(
+        one["classes"][0]["class"] == corpus.classes[label] for one, label in zip(found, test.labels, strict=True)
+    )
+    assert 100 * right / 20 == read(run / "journal").of("evaluation")[-1]["scores"]["accuracy"]
+    shares = [guess["probability"] for guess in found[0]["classes"]]
+    assert len(shares) == 3
+    assert shares == sorted(shares, reverse=True)
+    Image.new("L", (100, 40)).save(tmp_path / "grey.jpg")
+    assert "brightness" in lockstep("classify", run, tmp_path / "grey.jpg").stdout
+    (tmp_path / "text.png").write_text("no picture")
+    assert (
+        "text.png cannot be read: it is no picture." in lockstep("classify", run, tmp_path / "text.png", code=2).stderr
+    )
+    assert "No such file" in lockstep("classify", run, tmp_path / "none.png", code=2).stderr
 
 
 def test_text_commands_say_that_there_is_no_text(run: Path, tiny_images: Tiny) -> None:

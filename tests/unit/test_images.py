@@ -1,5 +1,6 @@
 """Images from files to batches: read whole, changed alike for every number of workers, each once per epoch."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from conftest import write_images
 from lockstep.data.augment import Draws, augment
 from lockstep.data.batches import Position
-from lockstep.data.images import ImageCorpus
+from lockstep.data.images import ImageCorpus, ImageSet
 from lockstep.data.settings import AugmentSettings, BatchSettings
 from lockstep.errors import LockstepError
 from lockstep.models.settings import ResNetSettings
@@ -47,6 +48,28 @@ def test_records_become_labels_and_colour_planes(folder: Path) -> None:
         "train": {"images": 50, "bytes": 50 * 3072},
         "test": {"images": 20, "bytes": 20 * 3072},
     }
+
+
+def test_classes_without_a_name_are_refused(folder: Path) -> None:
+    (folder / "classes.txt").write_text("".join(f"{number}\n" for number in range(5)))
+    source = json.loads((folder / "source.json").read_text())
+    source["files"].pop("classes.txt")
+    (folder / "source.json").write_text(json.dumps(source))
+    with pytest.raises(LockstepError, match=r"of class 9, and .*classes\.txt names 5"):
+        ImageCorpus.open(folder)
+    (folder / "classes.txt").unlink()
+    with pytest.raises(LockstepError, match=r"There is no .*classes\.txt"):
+        ImageCorpus.open(folder)
+
+
+def test_images_too_small_for_the_short_network_are_refused(folder: Path) -> None:
+    corpus = ImageCorpus.open(folder)
+    small = {name: ImageSet(one.images[..., :6, :6], one.labels) for name, one in corpus.sets.items()}
+    model = ResNetSettings(name="resnet", depth=9)
+    with pytest.raises(LockstepError, match="Images of 6 x 6 points are too small"):
+        Classification(
+            ImageCorpus(folder, small, corpus.classes, {}), BatchSettings(images=8), model, AugmentSettings(), 0.0, 1
+        )
 
 
 def test_idx_files_have_one_channel(tmp_path: Path) -> None:

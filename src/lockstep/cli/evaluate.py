@@ -28,6 +28,9 @@ def evaluate(
         print(f"{on} of {run}, {result['model']}, {result['images']:,} images, {result['seconds']:.1f} s")
         print(f"  accuracy         {result['accuracy']:.2f} %")
         print(f"  loss             {result['loss']:.4f} per image, without label smoothing")
+        if result["chosen_by_them"]:
+            print("  The checkpoint was chosen by these very images: to compare with others use --checkpoint last, or")
+            print("  train with data.hold_out.")
         return
     print(f"{on} of {run}, {result['model']}, {result['sentences']:,} sentences, {result['seconds']:.1f} s")
     print(f"  sacreBLEU        {result['sacrebleu']:.2f}   {result['signature']}")
@@ -60,7 +63,9 @@ def evaluate_run(
     folder = find_model(place, checkpoint)
     config = load(place / "config.yaml", [])
     if config.task_name != "translation":
-        return _evaluate_images(config, place, folder, on)
+        if any(value is not None for value in search.values()):
+            raise LockstepError("Images are not searched for: --beam and --length-penalty are for text.", code=2)
+        return _evaluate_images(config, place, folder, on, checkpoint)
     corpus = prepare(config.data)
     trained_on = read_json(place / "data.json")
     if trained_on is not None and trained_on["digest"] != corpus.digest:
@@ -73,7 +78,7 @@ def evaluate_run(
     device = pick_device(config.train.device, 0)
     overrides: dict[str, object] = {name: value for name, value in search.items() if value is not None}
     translator = Translator.load(folder, overrides, str(device))
-    module = TranslationLoss(translator.model, config.train.label_smoothing)
+    module = TranslationLoss(translator.model, config.train.label_smoothing).eval()
     torch.set_num_threads(len(os.sched_getaffinity(0)))  # a launch before may have left one thread to this process
     begin = time.perf_counter()
     with torch.inference_mode():
@@ -90,9 +95,14 @@ def evaluate_run(
     }
 
 
-def _evaluate_images(config: "RunConfig", place: Path, folder: Path, on: str) -> dict[str, object]:
+def _evaluate_images(
+    config: "RunConfig", place: Path, folder: Path, on: str, checkpoint: Literal["best", "last"]
+) -> dict[str, object]:
+    import os
     import time
     from contextlib import nullcontext
+
+    import torch
 
     from lockstep.data.images import ImageCorpus
     from lockstep.errors import LockstepError
@@ -109,7 +119,9 @@ def _evaluate_images(config: "RunConfig", place: Path, folder: Path, on: str) ->
         raise LockstepError(f"The images in {corpus.folder} are not those of the run.", "Restore them.")
     if on not in ("validation", "test"):
         raise LockstepError(f"There are no {on} images.", "Use --set with one of: validation, test.", code=2)
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
     device, begin = pick_device(config.train.device, 0), time.perf_counter()
-    scores = score(load_model(folder, device), corpus.sets[on], Team(0, 1, device), nullcontext)
+    scores = score(load_model(folder, device)[0], corpus.sets[on], Team(0, 1, device), nullcontext)
     facts = {"images": len(corpus.sets[on]), "model": str(folder), "seconds": time.perf_counter() - begin}
+    facts |= {"chosen_by_them": checkpoint == "best" and (on == "validation" or not config.data.hold_out)}
     return {**scores.values, **facts}

@@ -8,6 +8,7 @@ import typer
 from lockstep import __version__
 from lockstep.cli import (
     board,
+    classify,
     config,
     data,
     demo,
@@ -37,6 +38,7 @@ app.command()(data.prepare)
 app.command()(train.train)
 app.command()(evaluate.evaluate)
 app.command()(translate.translate)
+app.command()(classify.classify)
 app.command()(report.report)
 app.command()(prove.prove)
 app.command()(rehearse.rehearse)

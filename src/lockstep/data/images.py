@@ -68,7 +68,14 @@ class ImageCorpus:
         kept = len(train) - hold_out
         validation = train.part(kept, len(train)) if hold_out else test
         sets = {"train": train.part(0, kept), "validation": validation, "test": test}
-        classes = (folder / CLASSES).read_text(encoding="utf-8").split("\n")[:-1]
+        classes = _classes(folder)
+        highest = max(int(one.labels.max(initial=0)) for one in (train, test))
+        if highest >= len(classes):
+            raise LockstepError(
+                f"An image in {folder} is of class {highest}, and {folder / CLASSES} names {len(classes)}, from 0 on.",
+                "Write a name for every class into it, one a line.",
+                code=2,
+            )
         return cls(folder, sets, classes, _facts(source, sets, classes, hold_out))
 
     @cached_property
@@ -95,6 +102,28 @@ def _facts(source: dict[str, Any], sets: dict[str, ImageSet], classes: list[str]
             for name, known in source["files"].items()
         ],
     }
+
+
+def _classes(folder: Path) -> list[str]:
+    try:
+        return (folder / CLASSES).read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        remedy = "Write the name of every class into it, one a line, in the order of their numbers."
+        raise LockstepError(f"There is no {folder / CLASSES}.", remedy, code=2) from None
+
+
+def picture(path: Path, shape: tuple[int, ...]) -> Bytes:
+    """A picture of any usual format and size, as a model trained on images of `[channels, height, width]` wants it."""
+    from PIL import Image
+
+    channels, height, width = shape
+    try:
+        with Image.open(path) as found:
+            points = np.asarray(found.convert("L" if channels == 1 else "RGB").resize((width, height)))
+    except OSError as error:
+        why = error.strerror or "it is no picture"
+        raise LockstepError(f"{path} cannot be read: {why}.", "Name picture files (PNG, JPEG, ...).", code=2) from None
+    return points.reshape(height, width, channels).transpose(2, 0, 1)
 
 
 def _records(folder: Path, name: str) -> ImageSet:

@@ -18,6 +18,8 @@ def answer(record: Record) -> Answer:
         return _images(record.data, found)
     if not isinstance(found, dict) or not isinstance(found.get("lines"), int):
         text = "data.json, which tells of the corpus, is missing or of another version."
+        if record.data and not isinstance(sets, dict):
+            text = "data.json does not say: a task of your own may write it there (`data_facts`)."
         return Answer(7, QUESTION, "not known", text, "unknown")
     languages = record.data.get("languages") or ["source", "target"]
     files = [file for file in record.data.get("files") or [] if isinstance(file, dict)]

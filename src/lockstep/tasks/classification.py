@@ -100,6 +100,13 @@ class Classification:
                 "Leave it out; when memory is short use more workers or a smaller batch.images.",
                 code=2,
             )
+        shape = corpus.sets["train"].images.shape
+        if model.depth == 9 and min(shape[2:]) < 8:
+            raise LockstepError(
+                f"Images of {shape[3]} x {shape[2]} points are too small for model.depth=9, which halves them three times.",
+                "Choose another depth.",
+                code=2,
+            )
         self.corpus, self.model_settings, self.augmentation, self.seed = corpus, model, augmentation, seed
         self.label_smoothing = label_smoothing
         self.width = model.first_channels
@@ -143,32 +150,29 @@ class Classification:
 def evaluate(module: nn.Module, images: ImageSet, team: Team, autocast: Callable[[], Any]) -> Scores:
     """Loss (without label smoothing) and accuracy in percent, the images split over the workers."""
     assert isinstance(module, ClassificationLoss)
-    training = module.training
-    module.eval()
     sums = torch.zeros(3, dtype=torch.float64)  # loss, right, images
     mine = np.arange(team.rank, len(images), team.size)
-    try:
-        with autocast():
-            for part in np.array_split(mine, max(1, len(mine) // EVALUATED_AT_ONCE)):
-                batch = image_batch(images.images[part], images.labels[part]).to(team.device)
-                scores = module.scores(batch.images).float()
-                faults.at("evaluate")
-                sums[0] += F.cross_entropy(scores, batch.labels, reduction="sum").double().cpu()
-                sums[1] += (scores.argmax(-1) == batch.labels).sum().cpu()
-                sums[2] += len(part)
-    finally:
-        module.train(training)
+    with autocast():
+        for part in np.array_split(mine, max(1, len(mine) // EVALUATED_AT_ONCE)):
+            batch = image_batch(images.images[part], images.labels[part]).to(team.device)
+            scores = module.scores(batch.images).float()
+            faults.at("evaluate")
+            sums[0] += F.cross_entropy(scores, batch.labels, reduction="sum").double().cpu()
+            sums[1] += (scores.argmax(-1) == batch.labels).sum().cpu()
+            sums[2] += len(part)
     loss, right, count = total(team, sums)
     return Scores({"loss": loss / count, "accuracy": 100.0 * right / count})
 
 
-def load(folder: Path, device: torch.device) -> ClassificationLoss:
-    """An exported model, ready to score images."""
+def load(folder: Path, device: torch.device) -> tuple[ClassificationLoss, dict[str, Any]]:
+    """An exported model, ready to score images, and what is known of it (`shape` and `classes`)."""
     from safetensors.torch import load as read
 
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if "classes" not in config:
+        raise LockstepError(f"The model in {folder} classifies nothing.", "Name a run that learned to.", code=2)
     weights = read((folder / "model.safetensors").read_bytes())
     model = ResNet(ResNetSettings.model_validate(config["model"]), config["shape"][0], len(config["classes"]))
     module = ClassificationLoss(model, ([0.0] * config["shape"][0], [1.0] * config["shape"][0]), label_smoothing=0.0)
     module.load_state_dict(weights)
-    return module.to(device).eval()
+    return module.to(device).eval(), config

@@ -65,7 +65,9 @@ class Task(Protocol):
         """A micro-batch to try the model with. Nothing is learned from it."""
         ...
 
-    def evaluate(self, module: nn.Module, team: Team, autocast: Callable[[], Any]) -> Scores: ...
+    def evaluate(self, module: nn.Module, team: Team, autocast: Callable[[], Any]) -> Scores:
+        """Called by all workers of the team together, with the module in evaluation mode."""
+        ...
 
     def export(self, module: nn.Module, folder: Path) -> None:
         """Writes the model so that it can be used without the trainer."""

@@ -152,25 +152,20 @@ def evaluate(
     """Loss and both scores on a held-out set, the work split over the workers."""
     assert isinstance(module, TranslationLoss)
     pairs, vocabulary = corpus.set(name), corpus.vocabulary
-    training = module.training
-    module.eval()
-    try:
-        with autocast():
-            by_length = np.argsort(pairs.source.lengths, kind="stable")[::-1]
-            mine = by_length[team.rank :: team.size]
-            loss, matches = torch.zeros(2, dtype=torch.float64), PieceMatches()  # loss: sum, words
-            hypotheses: list[tuple[int, str]] = []
-            for part in runs_of(mine, pairs.source.lengths, search.batch_words):
-                batch = pair_batch(pairs, part, vocabulary.bos).to(team.device)
-                logits = module.model.logits(module.guesses(batch)).float()
-                loss[0] += F.cross_entropy(logits, batch.target_out, reduction="sum").double().cpu()
-                loss[1] += batch.target_words
-                matches.add(logits.argmax(-1), batch.target_out, batch.target_layout)
-                faults.at("evaluate")
-                texts = translate_packed(module.model, batch.source, batch.source_layout, search, vocabulary)
-                hypotheses += zip(part.tolist(), texts, strict=True)
-    finally:
-        module.train(training)
+    by_length = np.argsort(pairs.source.lengths, kind="stable")[::-1]
+    mine = by_length[team.rank :: team.size]
+    loss, matches = torch.zeros(2, dtype=torch.float64), PieceMatches()  # loss: sum, words
+    hypotheses: list[tuple[int, str]] = []
+    with autocast():
+        for part in runs_of(mine, pairs.source.lengths, search.batch_words):
+            batch = pair_batch(pairs, part, vocabulary.bos).to(team.device)
+            logits = module.model.logits(module.guesses(batch)).float()
+            loss[0] += F.cross_entropy(logits, batch.target_out, reduction="sum").double().cpu()
+            loss[1] += batch.target_words
+            matches.add(logits.argmax(-1), batch.target_out, batch.target_layout)
+            faults.at("evaluate")
+            texts = translate_packed(module.model, batch.source, batch.source_layout, search, vocabulary)
+            hypotheses += zip(part.tolist(), texts, strict=True)
     sums = total(team, torch.cat([loss, matches.counts]))
     everything = dict(pair for part in team.gather(hypotheses) for pair in part)
     translations = [everything[i] for i in range(len(everything))]

@@ -413,7 +413,9 @@ class Loop:
         if calm.party is None:
             return False
         begin = time.perf_counter()
+        calm.module.eval()
         scores = self.task.evaluate(calm.module, calm.party, forward)
+        calm.module.train()
         seconds = time.perf_counter() - begin
         progress, score = self.progress, scores.values[self.task.metric]
         best = progress.best_score
