@@ -159,6 +159,30 @@ def test_a_published_corpus_serves_another_machine_without_the_text(
     assert f"corpus: {bucket}/corpora/tiny" in (here / "config.yaml").read_text()
 
 
+def test_images_are_read_from_a_bucket_and_copied_once(bucket: str, tiny_images: Tiny, tmp_path: Path) -> None:
+    """Field report 4's cloud job: a bucket for the data and one for the run, and the same config as at home."""
+    store, cache = Store(f"{bucket}/images"), str(tmp_path / "cache")
+    for path in (tiny_images.folder / "images").iterdir():
+        store.send(path, path.name)
+    train = ("train", tiny_images.config, f"data.images={store.url}", "--run", f"{bucket}/runs/images")
+    lockstep(*train, "train.steps=3", LOCKSTEP_CACHE=cache)
+    store.remove(["data_batch_1.bin"])
+    lockstep(*train, "train.steps=5", LOCKSTEP_CACHE=cache)
+    lockstep("train", tiny_images.config, "train.steps=5", "--run", tmp_path / "home")
+    there = folder_in(tmp_path / "cache", f"{bucket}/runs/images")
+    assert [line["loss"] for line in steps(there)] == [line["loss"] for line in steps(tmp_path / "home")]
+    scores = [
+        lockstep("evaluate", run, "--checkpoint", "last", "--json", LOCKSTEP_CACHE=cache).stdout
+        for run in (train[-1], tmp_path / "home")
+    ]
+    assert json.loads(scores[0])["loss"] == json.loads(scores[1])["loss"]
+    elsewhere = {"LOCKSTEP_CACHE": str(tmp_path / "elsewhere")}
+    missing = lockstep(*train[:3], "--run", tmp_path / "other", code=1, **elsewhere)
+    assert f"{store.url} is damaged: data_batch_1.bin is missing." in missing.stderr
+    missing = lockstep(*train[:2], f"data.images={bucket}/none", "--run", tmp_path / "other", code=2, **elsewhere)
+    assert f"There are no images at {bucket}/none." in missing.stderr
+
+
 def test_translate_and_runs_read_from_the_store(
     remote_everything: tuple[str, Path], bucket: str, tmp_path: Path
 ) -> None:

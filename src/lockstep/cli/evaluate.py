@@ -105,6 +105,7 @@ def _evaluate_images(
     import torch
 
     from lockstep.data.images import ImageCorpus
+    from lockstep.data.remote import local_images
     from lockstep.errors import LockstepError
     from lockstep.files import read_json
     from lockstep.tasks.classification import evaluate as score
@@ -113,7 +114,7 @@ def _evaluate_images(
 
     if config.task_name != "classification" or config.data.images is None:
         raise LockstepError(f"`evaluate` does not know the task {config.task_name}.", code=2)
-    corpus = ImageCorpus.open(config.data.images, config.data.hold_out)
+    corpus = ImageCorpus.open(local_images(config.data.images), config.data.hold_out)
     trained_on = read_json(place / "data.json")
     if trained_on is not None and trained_on["digest"] != corpus.facts["digest"]:
         raise LockstepError(f"The images in {corpus.folder} are not those of the run.", "Restore them.")

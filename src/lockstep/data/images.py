@@ -47,7 +47,6 @@ class ImageCorpus:
 
     @classmethod
     def open(cls, folder: Path, hold_out: int = 0) -> Self:
-        folder = folder.expanduser()
         source = read_json(folder / SOURCE)
         if source is None or "files" not in source:
             raise LockstepError(

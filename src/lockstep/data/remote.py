@@ -1,9 +1,10 @@
-"""Corpora and text on object stores: copied to this machine before they are used.
+"""Corpora, text and images on object stores: copied to this machine before they are used.
 
 A corpus is published with `corpus.json` last and fetched with every digest checked: it exists whole or not at all, there
 as here. A copy lies under its digest, so it is never changed while a training has it mapped.
 """
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -11,12 +12,15 @@ from pathlib import Path
 
 from lockstep.data.compressed import ENDINGS, plain_name
 from lockstep.data.corpus import INDEX, Corpus
+from lockstep.data.images import SOURCE
 from lockstep.data.settings import DataSettings
 from lockstep.data.text import SETS, SINGLE_FILES
 from lockstep.errors import LockstepError
 from lockstep.files import locked, read_json, sha256, sync, write_json
 from lockstep.remote.place import cache_folder, is_remote
 from lockstep.remote.store import Store
+
+MAKE_ANEW = "Make it anew with `lockstep prepare --force`."
 
 
 def prepared(settings: DataSettings, make: Callable[[DataSettings], Corpus], force: bool) -> Corpus:
@@ -61,26 +65,51 @@ def _copy(url: str, home: Path) -> Path | None:
         return None
     try:
         facts = json.loads(index)
-        digest, content = str(facts["digest"]), dict(facts["content"])
-    except (ValueError, KeyError, TypeError):
-        raise _damaged(url, f"{INDEX} cannot be understood") from None
+        digest, content = str(facts["digest"]), {name: one["sha256"] for name, one in facts["content"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise _damaged(url, f"{INDEX} cannot be understood", MAKE_ANEW) from None
+    return _whole(store, home, digest, {INDEX: index}, content, MAKE_ANEW)
+
+
+def _whole(
+    store: Store, home: Path, digest: str, index: dict[str, bytes], content: dict[str, str], remedy: str
+) -> Path:
+    """A copy of files with these SHA-256 digests, and the `index` that names them, in a folder named after `digest`."""
     folder, partial = home / digest[:16], home / ".partial"
-    if (folder / INDEX).exists():
+    if all((folder / name).exists() for name in index):
         return folder
     shutil.rmtree(partial, ignore_errors=True)
     objects = store.list()
     for name, expected in content.items():
         if name not in objects:
-            raise _damaged(url, f"{name} is missing")
+            raise _damaged(store.url, f"{name} is missing", remedy)
         store.fetch(name, partial / name)
-        if (partial / name).stat().st_size != expected["bytes"] or sha256(partial / name) != expected["sha256"]:
-            raise _damaged(url, f"{name} does not match its digest")
+        if sha256(partial / name) != expected:
+            raise _damaged(store.url, f"{name} does not match its digest", remedy)
         sync(partial / name)
-    (partial / INDEX).write_bytes(index)
-    sync(partial / INDEX)
+    for name, data in index.items():
+        (partial / name).write_bytes(data)
+        sync(partial / name)
     partial.rename(folder)
     sync(home)
     return folder
+
+
+def local_images(place: Path | str) -> Path:
+    """The folder of images; a remote one is copied here first, whole and once."""
+    if not is_remote(place):
+        return Path(place).expanduser()
+    url = str(place)
+    store, home = Store(url), cache_folder("images", url)
+    index, remedy = store.read(SOURCE), "Copy the folder that `lockstep data get` makes there again."
+    if index is None:
+        raise LockstepError(f"There are no images at {url}.", remedy.replace(" again", ""), code=2)
+    try:
+        content = {name: one["digest"].removeprefix("sha256:") for name, one in json.loads(index)["files"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise _damaged(url, f"{SOURCE} cannot be understood", remedy) from None
+    with locked(home / ".lock"):
+        return _whole(store, home, hashlib.sha256(index).hexdigest(), {SOURCE: index}, content, remedy)
 
 
 def publish_corpus(folder: Path, url: str) -> None:
@@ -131,5 +160,5 @@ def _wanted(settings: DataSettings) -> list[str]:
     ]
 
 
-def _damaged(url: str, what: str) -> LockstepError:
-    return LockstepError(f"The corpus {url} is damaged: {what}.", "Make it anew with `lockstep prepare --force`.")
+def _damaged(url: str, what: str, remedy: str) -> LockstepError:
+    return LockstepError(f"The corpus {url} is damaged: {what}.", remedy)

@@ -62,8 +62,9 @@ class DataSettings(Settings):
     """Text for the final test."""
     grammar: GrammarSettings | None = None
     """Make the text with the built-in grammar instead of reading files."""
-    images: Path | None = None
-    """Folder of images with labels instead of text, as `lockstep data get cifar10` (or fashion-mnist) makes it."""
+    images: Place | None = None
+    """Folder or address of images with labels instead of text, as `lockstep data get cifar10` (or fashion-mnist) makes
+    it."""
     hold_out: Annotated[int, Field(ge=0), FIXED] = 0
     """images: training images (the last ones) kept back for evaluation during training. With 0, as is usual for CIFAR-10,
     the test images are used, and no choice may be made by that score."""

@@ -57,13 +57,14 @@ def _translation(config: Configuration) -> Task:
 
 def _classification(config: Configuration) -> Task:
     from lockstep.data.images import ImageCorpus
+    from lockstep.data.remote import local_images
     from lockstep.tasks.classification import Classification
 
     if config.data.images is None:
         raise LockstepError("task=classification needs images.", "Set data.images.", code=2)
     if not isinstance(config.model, ResNetSettings):
         raise _unfit(config, "takes no images", "resnet")
-    corpus = ImageCorpus.open(config.data.images, config.data.hold_out)
+    corpus = ImageCorpus.open(local_images(config.data.images), config.data.hold_out)
     augmentation, smoothing = config.data.augment, config.train.label_smoothing
     return Classification(corpus, config.batch, config.model, augmentation, smoothing, config.train.seed)
 

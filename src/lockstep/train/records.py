@@ -127,16 +127,13 @@ def record(
             "Choose another --run folder, or restore the corpus.",
             code=2,
         )
-    places = {
-        name: kept if is_remote(kept) else found.absolute()
-        for name, kept, found in (
-            ("folder", config.data.folder, Path(config.data.folder)),
-            ("corpus", config.data.corpus, task.data_folder),
-        )
-    }
-    if config.data.images is not None:
-        places["images"] = config.data.images.absolute()
-    config = config.model_copy(update={"data": config.data.model_copy(update=places)})
+    data = config.data
+    corpus = task.data_folder if data.corpus is None or not is_remote(data.corpus) else data.corpus
+    places = {"folder": data.folder, "corpus": corpus}
+    if data.images is not None:
+        places = {"images": data.images}
+    kept = {name: place if is_remote(place) else Path(place).expanduser().absolute() for name, place in places.items()}
+    config = config.model_copy(update={"data": data.model_copy(update=kept)})
     changed = differences(_config_of(run), config)[1] if run.config.exists() else {}
     write_json(run.choices, choices)
     write_whole(run.config, config.to_yaml())
