@@ -6,6 +6,7 @@ import pytest
 
 from lockstep.explain.bottleneck import Bottleneck, find
 from lockstep.explain.record import Record
+from lockstep.explain.report import make
 from madeup import PLAIN, MadeUp, Phases
 
 
@@ -22,6 +23,22 @@ def test_a_slow_exchange_is_the_network(tmp_path: Path) -> None:
     assert held_back.name == "network"
     assert held_back.cost("network") == pytest.approx(0.105 / 0.2)
     assert "52.5 %" in held_back.sentence()
+
+
+def test_sums_of_batch_norm_are_told_from_gradients(tmp_path: Path) -> None:
+    """Half as many bytes of gradients would not make the sums shorter."""
+    run = MadeUp(tmp_path)
+    run.config(strategy={"gradients": "fp32"}, batch={"images": 256})
+    sums = {"sums": {"count": 38, "seconds": 0.085}}
+    run.launch(range(1, 41), phases=lambda rank, step: {**PLAIN, "merge": 0.105}, of_step=sums, unit="images")
+    held_back = found(run)
+    assert (held_back.cost("network"), held_back.cost("sums")) == pytest.approx((0.105 / 0.2, 0.085 / 0.2))
+    assert "the sums of batch norm" in held_back.sentence()
+    report = make(run.folder)
+    assert "42.5 % of a step are the small sums of batch norm" in report.answers[4].text
+    assert "the gradients cost 10.0 %" in report.answers[4].text
+    (halved,) = [one for one in report.advice if "bf16" in one.what]
+    assert halved.gain == pytest.approx(0.05 * 8 / 11)  # eight of eleven seconds were training
 
 
 def test_a_slow_worker_is_imbalance_and_not_network_though_the_others_wait(tmp_path: Path) -> None:

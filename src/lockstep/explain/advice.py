@@ -56,8 +56,9 @@ def _step(record: Record, found: Bottleneck, training: float) -> list[Advice]:
     twice = given_as[0] if given_as else "a larger batch"
     network, imbalance, given = (found.cost(cause) * training for cause in (NETWORK, IMBALANCE, INPUT))
     if record.launch.get("strategy") in HALVES and record.setting("strategy.gradients") == "fp32":
-        why = f"It halves what is sent, and the exchange costs {share(found.cost(NETWORK))} of a step."
-        advice.append(Advice("Send gradients as bf16: strategy.gradients=bf16.", network / 2, "wall time", why))
+        cost = found.cost(NETWORK) - found.cost("sums")
+        why = f"It halves what is sent, and exchanging gradients costs {share(cost)} of a step."
+        advice.append(Advice("Send gradients as bf16: strategy.gradients=bf16.", cost * training / 2, "wall time", why))
     if found.workers > 1:
         what = f"Send half as often: {twice}."
         why = f"The exchange costs {share(found.cost(NETWORK))} of a step. Larger steps learn differently: check the score."

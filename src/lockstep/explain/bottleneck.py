@@ -35,6 +35,7 @@ class Bottleneck:
     lockstep: bool
     workers: int
     how: str
+    sums: float = 0.0  # of `network`: the small sums of batch norm
 
     def cost(self, cause: str) -> float:
         """As a share of the step."""
@@ -61,13 +62,16 @@ class Bottleneck:
                 f"The bottleneck is imbalance: worker {self.slowest} keeps the others waiting ({when}), "
                 f"which costs {percent} of a step."
             )
-        waits = {NETWORK: "exchanging gradients", INPUT: "waiting for the next batch"}[self.cause]
-        return f"The bottleneck is the {self.cause}: {waits} costs {percent} of a step."
+        waits = {NETWORK: "exchanging gradients costs", INPUT: "waiting for the next batch costs"}[self.cause]
+        if self.cause == NETWORK and self.sums > self.network / 2:
+            waits = "the sums of batch norm, at which all workers wait for each other, and the gradients cost"
+        return f"The bottleneck is the {self.cause}: {waits} {percent} of a step."
 
     def facts(self) -> dict[str, object]:
         costs = {cause: self.cost(cause) for cause in (NETWORK, INPUT, IMBALANCE, COMPUTE)}
         return {"cause": self.name, "cost": self.cost(self.cause), "costs": costs, "step_seconds": self.step} | {
             "slowest_worker": self.slowest,
+            "sums": self.cost("sums"),
             "measured": self.how,
             "sentence": self.sentence(),
         }
@@ -86,7 +90,7 @@ def find(record: Record) -> Bottleneck | None:
 def _alone(measured: Measured) -> Bottleneck:
     """Workers that step on their own, or only one: every second is its own, and nobody waits for a slower one."""
     rows = [steps for steps in measured.workers.values() if len(steps)]
-    names = ("seconds", "compute", "input", "merge")
+    names = ("seconds", "compute", "input", "merge", "sums")
     means = {name: float(np.mean([getattr(steps, name).mean() for steps in rows])) for name in names}
     who = "worker 0" if len(rows) == 1 else f"mean of {plural(len(rows), 'worker')}"
     slowest = None
@@ -105,6 +109,7 @@ def _alone(measured: Measured) -> Bottleneck:
         lockstep=False,
         workers=len(rows),
         how=measured.how("mean", who),
+        sums=means["sums"],
     )
 
 
@@ -130,6 +135,7 @@ def _together(measured: Measured) -> Bottleneck:
         lockstep=True,
         workers=len(ranks),
         how=f"{measured.how('mean', f'journals of {len(ranks)} workers')}; the worker that waited least in each step",
+        sums=float(measured.stack("sums")[last, here].mean()),
         **parts,
     )
 

@@ -87,6 +87,11 @@ def answer(record: Record, found: Bottleneck | None, traffic: Traffic | None) ->
         f"Each worker sends {megabytes(traffic.bytes_per_step)} a step"
     )
     text += f", at {bits(traffic.bits)} while gradients travel." if traffic.bits is not None else "."
+    if found.sums:
+        text += (
+            f" {share(found.cost('sums'))} of a step are the small sums of batch norm, at which all workers wait for each "
+            f"other; the gradients cost {share(found.cost(NETWORK) - found.cost('sums'))}."
+        )
     if traffic.local:
         text += " Everything stayed inside one machine, so a link speed would say nothing here."
     elif traffic.probe_bits and traffic.bits:
@@ -109,6 +114,9 @@ def _figures(record: Record, found: Bottleneck, traffic: Traffic) -> list[Figure
         told("of it the exchange itself", found.cost(NETWORK), share, found.how),
         told("of it waiting for slower workers", slower, share, "the difference of both"),
     ]
+    if found.sums:
+        how_sums = f"sums in the middle of forward and backward passes, within the exchange; {found.how}"
+        figures.insert(3, told("of the exchange small sums of batch norm", found.cost("sums"), share, how_sums))
     if traffic.bits is not None:
         how = "bytes sent over exposed and overlapped merge of the worker that waited least"
         figures.append(told("rate while travelling", traffic.bits, bits, how))

@@ -39,6 +39,7 @@ class Steps:
     epoch: Column
     watching: Column
     staleness: Column
+    sums: Column  # seconds within merge: small sums in the middle of the passes, at which all wait for each other
     part: Column  # which share of the step, where a worker may take several
 
     def __len__(self) -> int:
@@ -55,10 +56,11 @@ class Steps:
     @property
     def under_way(self) -> Column:
         """Seconds in which gradients travelled, hidden behind the backward pass or not."""
-        return self.merge + self.overlapped
+        return self.merge - self.sums + self.overlapped
 
 
 PHASES = ("input", "forward", "backward", "merge", "update")
+NO_SUMS = {"seconds": 0.0}
 WIDTH = len(fields(Steps))
 
 
@@ -94,6 +96,7 @@ def row(line: Line) -> list[float]:
         phases["merge"],
         phases["update"],
         *[math.nan if value is None else value for value in optional],
+        (told("sums") or NO_SUMS)["seconds"],
         told("part", 0),
     ]
 

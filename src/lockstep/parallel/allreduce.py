@@ -149,10 +149,11 @@ class AllReduce:
         applied, norm = self.updater.apply(learning_rate)  # waits for the device, so that all stamps can be read
         exposed = self.clock.between(self._spans[-1][0], returned)
         self.clock.move("backward", "merge", exposed)
-        sent = ring_bytes(self._bytes, self.context.size) + self.sums.settle(self.context.size)
+        sent = ring_bytes(self._bytes, self.context.size)
         if not applied:
             self.compression.forget()
         outcome = Outcome(applied, norm, sent, max(0.0, busy(self.clock, self._spans) - exposed))
+        outcome = self.sums.settle(self.context.size, outcome)
         self._forget()
         return outcome
 

@@ -215,9 +215,9 @@ class Resilient:
         applied, norm = self.updater.apply(learning_rate)  # waits for the device, so that all stamps can be read
         exposed = self.clock.between(waiting, merged)
         self.clock.move("update", "merge", exposed)
-        size = ring_bytes(self._bytes, self.peers.size) + self.sums.settle(self.peers.size)
         under_way = busy(self.clock, [span.wait() for span in self._spans])
-        return Outcome(applied, norm, size, max(0.0, under_way - exposed))
+        size = ring_bytes(self._bytes, self.peers.size)
+        return self.sums.settle(self.peers.size, Outcome(applied, norm, size, max(0.0, under_way - exposed)))
 
     def agree(self, loss_sum: float, stop: bool) -> Agreed:
         """What was merged with the gradient, so that it holds for exactly those for whom the step counts. A wish to

@@ -258,8 +258,8 @@ class Server:
         for begin, end in self._fetches:
             self.clock.move("forward", "merge", self.clock.between(begin, end))
         self._fetches.clear()
-        sent = self._bytes() + self.sums.settle(self.team.size)
-        return replace(outcome, bytes_sent=sent, merge_overlapped=_busy(spans, computed))
+        outcome = replace(outcome, bytes_sent=self._bytes(), merge_overlapped=_busy(spans, computed))
+        return self.sums.settle(self.team.size, outcome)
 
     def _commit_together(self, learning_rate: float) -> tuple[Outcome, list[tuple[float, float]]]:
         """The holders tell the norm of the summed gradient, all workers judge it alike, and the holders update."""

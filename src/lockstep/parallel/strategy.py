@@ -73,6 +73,8 @@ class Outcome:
     merge_overlapped: float = 0.0
     retry: str | None = None  # why the step does not count and has to be taken again, with the same global batch
     staleness: int | None = None  # updates by others between the parameters that were used and this update
+    sums: int = 0  # small ones in the middle of the passes, at which all wait for each other (batch norm)
+    sums_seconds: float = 0.0  # what they took, within merge
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,14 @@ one update of it sets a function there that adds a tensor up in place; with all 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from lockstep.parallel.compress import ring_bytes
-from lockstep.parallel.strategy import Clock
+from lockstep.parallel.strategy import Clock, Outcome
 from lockstep.team import Team
 
 
@@ -48,11 +49,12 @@ class Sums:
         self._waits.append((self.phase, begin, self.clock.stamp()))
         self._bytes += tensor.nbytes
 
-    def settle(self, workers: int) -> int:
-        """Closes the books of a step, after the device caught up: books waits as merge time, and returns the bytes that
-        this worker sent."""
-        for phase, begin, end in self._waits:
-            self.clock.move(phase, "merge", self.clock.between(begin, end))
-        sent = ring_bytes(self._bytes, workers)
+    def settle(self, workers: int, outcome: Outcome) -> Outcome:
+        """Closes the books of a step, after the device caught up: books waits as merge time, and adds to the step's
+        outcome what was sent and waited for."""
+        seconds = [self.clock.between(begin, end) for _, begin, end in self._waits]
+        for (phase, _, _), waited in zip(self._waits, seconds, strict=True):
+            self.clock.move(phase, "merge", waited)
+        sent = outcome.bytes_sent + ring_bytes(self._bytes, workers)
         self.forget()
-        return sent
+        return replace(outcome, bytes_sent=sent, sums=len(seconds), sums_seconds=sum(seconds))

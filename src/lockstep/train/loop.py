@@ -245,6 +245,8 @@ class Loop:
         }
         if self.progress.lineage and self.strategy.members is not None:
             line["branch"] = self.progress.lineage[-1][0]
+        if outcome.sums:
+            line["sums"] = {"count": outcome.sums, "seconds": outcome.sums_seconds}
         if outcome.staleness is not None:
             line |= {"part": claim.part, "staleness": outcome.staleness}
         clock.own = 0.0
