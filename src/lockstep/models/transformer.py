@@ -19,15 +19,23 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causa
 
     The path depends on device and shape only, so the same batch always takes the same path.
     """
-    if query.device.type == "cpu" and key.shape[2] <= EXPLICIT_LIMIT:
-        with torch.autocast("cpu", enabled=False):  # bf16 softmax and its products are slow on CPU
-            query, key, value = query.float(), key.float(), value.float()
-            scores = (query * (1.0 / math.sqrt(query.shape[-1]))) @ key.transpose(2, 3)  # [rows, heads, query, key]
-            if mask is not None:
-                scores = scores + mask
-            if causal:
-                scores = scores + _future(query.shape[2], query.device)
-            return dropout(scores.softmax(-1), drop) @ value
+    if query.device.type != "cpu":
+        return _fused(query, key, value, mask, causal, drop)
+    with torch.autocast(
+        "cpu", enabled=False
+    ):  # bf16 softmax and its products are slow on CPU, and so is the fused kernel
+        query, key, value = query.float(), key.float(), value.float()
+        if key.shape[2] > EXPLICIT_LIMIT:
+            return _fused(query, key, value, mask, causal, drop)
+        scores = (query * (1.0 / math.sqrt(query.shape[-1]))) @ key.transpose(2, 3)  # [rows, heads, query, key]
+        if mask is not None:
+            scores = scores + mask
+        if causal:
+            scores = scores + _future(query.shape[2], query.device)
+        return dropout(scores.softmax(-1), drop) @ value
+
+
+def _fused(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool, drop: float) -> Tensor:
     if causal and mask is not None:
         mask, causal = mask + _future(query.shape[2], query.device), False
     if mask is not None:
