@@ -68,7 +68,7 @@ module, steps, first = task.module(), task.batches(0, 0), None
 optimizer = torch.optim.AdamW(module.parameters())
 for _ in range(3):
     batch = next(steps)
-    for part in task.micro_batches(task.order.share(batch, 0, 1)):
+    for part in task.micro_batches(task.order.share(batch, 0, 1), 1):
         module(part).backward()
     optimizer.step()
     first = first or time.perf_counter() - begin

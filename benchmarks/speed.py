@@ -19,12 +19,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
+T = TypeVar("T")
 WARMUP_STEPS = 5
 MODELS: dict[str, dict[str, Any]] = {
     "S": {"encoder_layers": 3, "decoder_layers": 3, "width": 256, "feed_forward": 1024, "heads": 4, "dropout": 0.1},
@@ -71,49 +75,46 @@ def measure(row: Row, config: Path, run: Path, steps: int) -> tuple[float, dict[
     return words / (steps_done[-1]["time"] - steps_done[0]["time"]), json.loads(done.stdout)
 
 
-PEAK = """
-import sys, torch
-from lockstep.watch.peak import product_peak
-torch.set_num_threads(int(sys.argv[1]))
-print(product_peak(torch.device("cpu"), getattr(torch, sys.argv[2]), seconds=2.0))
-"""
+def apart(function: Callable[..., T], *given: object) -> T:
+    """Calls a function in a process of its own: nothing that was imported or touched before is there."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(function, *given).result()
 
 
 def peak(precision: str) -> float:
     """FLOP/s of the best of several large products with all cores."""
-    dtype = {"fp32": "float32", "bf16": "bfloat16"}[precision]
-    done = subprocess.run([sys.executable, "-c", PEAK, str(CORES), dtype], check=True, capture_output=True, text=True)
-    return float(done.stdout)
+    import torch
 
+    from lockstep.train.precision import DTYPES
+    from lockstep.watch.peak import product_peak
 
-FACTS = """
-import json, sys
-from pathlib import Path
-import torch
-from lockstep.config import load
-from lockstep.tasks.registry import make_task
-from lockstep.watch.flops import FlopCount
-task = make_task(load(Path(sys.argv[1]), []))
-module, batches = task.module(), task.batches(0, 0)
-words = places = computed = 0
-counter = FlopCount()
-for _ in range(3):
-    (batch,) = task.micro_batches(task.order.share(next(batches), 0, 1))
-    with counter:
-        module(batch).backward()
-    words += batch.target_words
-    for layout in (batch.source_layout, batch.target_layout):
-        places += int(layout.lengths.sum())
-        computed += layout.rows * layout.longest
-parameters, padding = sum(p.numel() for p in module.parameters()), 1 - places / computed
-print(json.dumps({"flops_per_word": counter.total / words, "attention_padding": padding, "parameters": parameters}))
-"""
+    torch.set_num_threads(CORES)
+    return product_peak(torch.device("cpu"), DTYPES[precision], seconds=2.0)
 
 
 def facts_of(config: Path) -> dict[str, float]:
     """FLOPs per target word, padding and parameters, from three real batches."""
-    done = subprocess.run([sys.executable, "-c", FACTS, str(config)], check=True, capture_output=True, text=True)
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    from lockstep.config import load
+    from lockstep.tasks.registry import make_task
+    from lockstep.tasks.translation import PairBatch
+    from lockstep.watch.flops import FlopCount
+
+    task = make_task(load(config, []))
+    module, batches = task.module(), task.batches(0, 0)
+    words = places = computed = 0
+    counter = FlopCount()
+    for step in range(1, 4):
+        (batch,) = task.micro_batches(task.order.share(next(batches), 0, 1), step)
+        assert isinstance(batch, PairBatch)
+        with counter:
+            module(batch).backward()
+        words += batch.target_words
+        for layout in (batch.source_layout, batch.target_layout):
+            places += int(layout.lengths.sum())
+            computed += layout.rows * layout.longest
+    parameters = sum(parameter.numel() for parameter in module.parameters())
+    facts = {"flops_per_word": counter.total / words, "attention_padding": 1 - places / computed}
+    return facts | {"parameters": parameters}
 
 
 def yardstick(corpus: Path, steps: int) -> dict[str, float]:
@@ -161,12 +162,12 @@ def main() -> None:
     yardsticks: list[float] = []
     with tempfile.TemporaryDirectory() as scratch:
         configs = write_configs(Path(scratch), options.text, models)
-        facts = {model: facts_of(path) for model, path in configs.items()}
+        facts = {model: apart(facts_of, path) for model, path in configs.items()}
         peaks: dict[str, list[float]] = {precision: [] for precision in measured_peaks}
         for number in range(options.rounds):
             say(f"round {number + 1}/{options.rounds}: peak and yardstick")
             for precision in measured_peaks:
-                peaks[precision].append(peak(precision))
+                peaks[precision].append(apart(peak, precision))
             yardsticks.append(yardstick(Path(scratch, "corpus"), 3 + max(5, options.steps // 3))["words_per_second"])
             for row in rows:
                 say(f"round {number + 1}/{options.rounds}: {row.name}")

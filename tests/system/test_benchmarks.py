@@ -1,0 +1,45 @@
+"""Benchmarks never gate anything by their figures, but they must run: nobody notices when one has stopped to."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import Tiny
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+def benchmark(name: str, *words: object) -> str:
+    command = [sys.executable, str(FOLDER / f"{name}.py"), *(str(word) for word in words)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.py")))
+def test_a_benchmark_explains_itself(name: str) -> None:
+    assert "usage:" in benchmark(name, "--help")
+
+
+@pytest.mark.slow
+def test_speed_is_measured(tiny: Tiny) -> None:
+    shown = benchmark("speed", "--models", "S", "--rounds", 1, "--steps", 1)
+    assert "all-reduce / no communication" in shown
+    assert "of peak" in shown
+
+
+@pytest.mark.slow
+def test_preparation_is_measured() -> None:
+    assert "x bare" in benchmark("prepare", "--pairs", 4000)
+
+
+@pytest.mark.slow
+def test_what_checkpoints_cost_is_measured(tiny_images: Tiny) -> None:
+    assert "never" in benchmark("checkpoints", tiny_images.config, "--steps", 12)
+
+
+@pytest.mark.slow
+def test_ways_to_make_batches_are_compared(tiny: Tiny, tmp_path: Path) -> None:
+    assert "bucketed" in benchmark("learning", tiny.config, "train.steps=8", "--folder", tmp_path, "--seeds", 2)
