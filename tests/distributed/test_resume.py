@@ -196,7 +196,7 @@ def test_workers_that_do_not_share_the_run_folder_are_told_before_they_train(tin
     environment = os.environ | common | {"MASTER_PORT": str(free_port_or(0))}
     workers = [
         subprocess.Popen(
-            command("train", tiny.config, "--run", tmp_path / f"machine-{rank}"),
+            command("train", tiny.config, "train.timeout_seconds=20", "--run", tmp_path / f"machine-{rank}"),
             env=environment | {"RANK": str(rank)},
             stderr=subprocess.PIPE,
             text=True,
