@@ -9,6 +9,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
 LINE_EVERY_SECONDS = 15.0
+AT_MOST = 10.0
+"""Times the usual step: a machine that slept for hours says nothing of the steps to come."""
 
 
 def clock_text(seconds: float) -> str:
@@ -43,7 +45,9 @@ class Show:
 
     def step(self, step: int, loss: float | None, units_per_second: float, seconds: float) -> None:
         """Called after every step: cheap, the terminal is redrawn by its own thread."""
-        self._pace = seconds if self._pace is None else 0.95 * self._pace + 0.05 * seconds
+        if self._pace is not None:
+            seconds = 0.95 * self._pace + 0.05 * min(seconds, AT_MOST * self._pace)
+        self._pace = seconds
         self._rate = units_per_second if not self._rate else 0.95 * self._rate + 0.05 * units_per_second
         now = time.monotonic()
         due = now - self._last_line > LINE_EVERY_SECONDS
