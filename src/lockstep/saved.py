@@ -8,10 +8,13 @@ step-00002000/
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from lockstep.errors import LockstepError
 from lockstep.files import sha256
 
 FORMAT = 1
@@ -123,3 +126,15 @@ def chosen(all_saved: list[Saved], which: Literal["best", "last"]) -> Saved:
     last = all_saved[-1]
     best = next((saved for saved in all_saved if saved.step == last.progress().best_step), last)
     return best if which == "best" else last
+
+
+@contextmanager
+def usable(folder: Path) -> Iterator[None]:
+    """Around reading an exported model: whatever is wrong with it is told in a sentence."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise LockstepError(f"The model in {folder} cannot be used: {reason}.", "Take another checkpoint.") from None

@@ -1,6 +1,7 @@
 """A whole training on images: field report 4's steps, and a report that speaks of images."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,7 @@ def test_evaluate_gives_the_saved_model_the_score_that_it_had_in_training(run: P
     journalled = read(run / "journal").of("evaluation")[-1]["scores"]
     assert found["accuracy"] == journalled["accuracy"]
     assert found["loss"] == pytest.approx(journalled["loss"], rel=1e-5)
-    assert not found["chosen_by_them"]
+    assert not found["chosen_on_this_set"]
     assert "--beam" in lockstep("evaluate", run, "--beam", 2, code=2).stderr
 
 
@@ -69,6 +70,14 @@ def test_pictures_are_classified(run: Path, tiny_images: Tiny, tmp_path: Path) -
         "text.png cannot be read: it is no picture." in lockstep("classify", run, tmp_path / "text.png", code=2).stderr
     )
     assert "No such file" in lockstep("classify", run, tmp_path / "none.png", code=2).stderr
+    (model,) = (run / "checkpoints").glob("step-*20/model")
+    shutil.copytree(model, tmp_path / "model")
+    assert "brightness" in lockstep("classify", tmp_path / "model", tmp_path / "grey.jpg").stdout
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"cut off")
+    damaged = lockstep("classify", tmp_path / "model", tmp_path / "grey.jpg", code=1).stderr
+    assert f"The model in {tmp_path / 'model'} cannot be used" in damaged
+    (tmp_path / "model" / "config.json").write_text('{"vocabulary_size": 300}')
+    assert "classifies nothing" in lockstep("classify", tmp_path / "model", tmp_path / "grey.jpg", code=2).stderr
 
 
 def test_text_commands_say_that_there_is_no_text(run: Path, tiny_images: Tiny) -> None:

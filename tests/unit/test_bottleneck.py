@@ -29,14 +29,15 @@ def test_sums_of_batch_norm_are_told_from_gradients(tmp_path: Path) -> None:
     """Half as many bytes of gradients would not make the sums shorter."""
     run = MadeUp(tmp_path)
     run.config(strategy={"gradients": "fp32"}, batch={"images": 256})
-    sums = {"sums": {"count": 38, "seconds": 0.085}}
+    sums = {"sums": {"count": 38, "seconds": 0.085, "bytes": 20_000}}
     run.launch(range(1, 41), phases=lambda rank, step: {**PLAIN, "merge": 0.105}, of_step=sums, unit="images")
     held_back = found(run)
     assert (held_back.cost("network"), held_back.cost("sums")) == pytest.approx((0.105 / 0.2, 0.085 / 0.2))
     assert "the sums of batch norm" in held_back.sentence()
     report = make(run.folder)
-    assert "42.5 % of a step are the small sums of batch norm" in report.answers[4].text
-    assert "the gradients cost 10.0 %" in report.answers[4].text
+    assert "Of this, 42.5 % of a step goes to the small sums of batch norm" in report.answers[4].text
+    assert "and 10.0 % to gradients." in report.answers[4].text
+    assert "at 261 Mbit/s while gradients travel" in report.answers[4].text  # 980,000 bytes in 20 ms + 10 ms hidden
     (halved,) = [one for one in report.advice if "bf16" in one.what]
     assert halved.gain == pytest.approx(0.05 * 8 / 11)  # eight of eleven seconds were training
 

@@ -1,8 +1,15 @@
+import socket
 from pathlib import Path
 from typing import Any
 
+import pytest
+from rich.console import Console
+
+from lockstep.cli import follow
+from lockstep.rundir import RunDirectory
 from lockstep.watch.follow import FIRST_LOOK_BYTES, Follower
 from lockstep.watch.journal import Journal, worker_file
+from madeup import MadeUp
 
 
 def step(number: int, **facts: Any) -> dict[str, Any]:
@@ -65,3 +72,45 @@ def test_of_a_long_journal_only_the_end_is_read(tmp_path: Path) -> None:
     assert worker_file(tmp_path, 0).stat().st_size > FIRST_LOOK_BYTES
     with Follower(tmp_path) as follower:
         assert [one.step for one in follower.look()] == [1999]
+    for _ in range(4000):  # a long evaluation
+        journal.write("system", host="node1", process={"cpu": 0.98, "resident": 917_000_000})
+    with Follower(tmp_path) as follower:
+        assert [one.step for one in follower.look()] == [1999]
+
+
+def look(folder: Path) -> dict[str, Any]:
+    return next(follow._looks(folder, every=1.0, once=True))
+
+
+def test_a_run_is_over_when_nobody_trains_it(tmp_path: Path) -> None:
+    run = MadeUp(tmp_path, hosts=[socket.gethostname()])
+    run.launch(range(1, 4), stop=None)
+    with RunDirectory(tmp_path).lock():
+        assert look(tmp_path)["state"] == "running"
+    assert look(tmp_path)["state"] == "cut off"
+    run.write(0, "stop", reason="finished", step=3)  # worker 1 had died before, which some strategies survive
+    assert look(tmp_path)["state"] == "ended"
+
+
+def test_on_other_machines_a_sign_of_life_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = MadeUp(tmp_path, hosts=["node1", "node2"])
+    run.launch(range(1, 4), stop=None)
+    assert look(tmp_path)["state"] == "cut off", "made up long ago"
+    Journal(run.folder / "journal", 1).write("system", host="node2")
+    assert look(tmp_path)["state"] == "running"
+    monkeypatch.setattr(follow, "SILENT_SECONDS", 0.0)
+    assert look(tmp_path)["state"] == "cut off"
+
+
+def test_a_person_sees_a_row_for_every_worker_of_the_last_launch(tmp_path: Path) -> None:
+    run = MadeUp(tmp_path, hosts=["node1", "node2"])
+    run.config(train={"steps": 2000})
+    run.launch(range(1, 4), workers=3)
+    run.launch(range(4, 6), workers=2, attempt=2, resumed=3, of_step={"staleness": 1})
+    console = Console(width=100)
+    with console.capture() as shown:
+        console.print(follow._table(look(tmp_path)))
+    lines = [line.split() for line in shown.get().splitlines() if line.strip()]
+    assert lines[0] == [str(tmp_path), "of", "2,000", "steps,", "ended"]
+    rows = [line for line in lines if line[0] in "012"]
+    assert [(row[0], row[1], row[2], row[6]) for row in rows] == [("0", "node1", "5", "1"), ("1", "node2", "5", "1")]

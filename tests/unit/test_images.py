@@ -6,11 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from conftest import write_images
 from lockstep.data.augment import Draws, augment
 from lockstep.data.batches import Position
 from lockstep.data.images import ImageCorpus, ImageSet
+from lockstep.data.images import picture as picture_of
 from lockstep.data.settings import AugmentSettings, BatchSettings
 from lockstep.errors import LockstepError
 from lockstep.models.settings import ResNetSettings
@@ -48,6 +50,25 @@ def test_records_become_labels_and_colour_planes(folder: Path) -> None:
         "train": {"images": 50, "bytes": 50 * 3072},
         "test": {"images": 20, "bytes": 20 * 3072},
     }
+
+
+def test_a_list_of_files_without_digests_is_refused(folder: Path) -> None:
+    (folder / "source.json").write_text(json.dumps({"files": {"classes.txt": {"bytes": 5}}}))
+    with pytest.raises(LockstepError, match=r"does not tell bytes and digest of classes\.txt"):
+        ImageCorpus.open(folder)
+
+
+def test_a_picture_is_turned_as_the_camera_was_held(tmp_path: Path) -> None:
+    image = Image.new("RGB", (40, 20))
+    image.paste((250, 250, 250), (0, 0, 20, 20))  # the left half is white
+    turned = Image.Exif()
+    turned[0x0112] = 6  # to be turned by a quarter to the right: the left half comes on top
+    image.save(tmp_path / "photo.png", exif=turned)
+    read = picture_of(tmp_path / "photo.png", (3, 8, 4))
+    assert read.shape == (3, 8, 4)
+    assert read[:, 1].min() > 200
+    assert read[:, 6].max() < 50
+    assert picture_of(tmp_path / "photo.png", (1, 8, 4)).shape == (1, 8, 4)
 
 
 def test_classes_without_a_name_are_refused(folder: Path) -> None:

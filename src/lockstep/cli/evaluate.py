@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 def evaluate(
     run: Annotated[str, typer.Argument(help="A run folder or address.")],
-    on: Annotated[str, typer.Option("--set", help="Which text: validation or test.")] = "test",
+    on: Annotated[str, typer.Option("--set", help="Which text or images: validation or test.")] = "test",
     checkpoint: Annotated[Literal["best", "last"], typer.Option(help="Which checkpoint.")] = "best",
     beam: Annotated[int | None, typer.Option(min=1, help="Beam size; default: as the run was configured.")] = None,
     length_penalty: Annotated[float | None, typer.Option(min=0.0, help="Length penalty; likewise.")] = None,
@@ -28,9 +28,9 @@ def evaluate(
         print(f"{on} of {run}, {result['model']}, {result['images']:,} images, {result['seconds']:.1f} s")
         print(f"  accuracy         {result['accuracy']:.2f} %")
         print(f"  loss             {result['loss']:.4f} per image, without label smoothing")
-        if result["chosen_by_them"]:
-            print("  The checkpoint was chosen by these very images: to compare with others use --checkpoint last, or")
-            print("  train with data.hold_out.")
+        if result["chosen_on_this_set"]:
+            better = "--set test" if result["held_out"] else "--checkpoint last, or train with data.hold_out"
+            print(f"  The checkpoint was chosen by these very images. For a figure to compare with others: {better}.")
         return
     print(f"{on} of {run}, {result['model']}, {result['sentences']:,} sentences, {result['seconds']:.1f} s")
     print(f"  sacreBLEU        {result['sacrebleu']:.2f}   {result['signature']}")
@@ -64,7 +64,7 @@ def evaluate_run(
     config = load(place / "config.yaml", [])
     if config.task_name != "translation":
         if any(value is not None for value in search.values()):
-            raise LockstepError("Images are not searched for: --beam and --length-penalty are for text.", code=2)
+            raise LockstepError("--beam and --length-penalty are for translation.", "Leave them out.", code=2)
         return _evaluate_images(config, place, folder, on, checkpoint)
     corpus = prepare(config.data)
     trained_on = read_json(place / "data.json")
@@ -124,5 +124,6 @@ def _evaluate_images(
     device, begin = pick_device(config.train.device, 0), time.perf_counter()
     scores = score(load_model(folder, device)[0], corpus.sets[on], Team(0, 1, device), nullcontext)
     facts = {"images": len(corpus.sets[on]), "model": str(folder), "seconds": time.perf_counter() - begin}
-    facts |= {"chosen_by_them": checkpoint == "best" and (on == "validation" or not config.data.hold_out)}
+    facts |= {"held_out": config.data.hold_out}
+    facts |= {"chosen_on_this_set": checkpoint == "best" and (on == "validation" or not config.data.hold_out)}
     return {**scores.values, **facts}

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from lockstep.watch.follow import Standing
 
 SILENT_SECONDS = 60.0
-"""Of a run that nobody here trains and that has not said farewell: killed, unless it goes on where its lock is not seen."""
+"""Of a run on other machines that has not said farewell: its lock may not be seen here. Workers sample every 5 seconds."""
 
 
 def follow(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    run: Annotated[str, typer.Argument(help="A run folder; an address where it is trained on this machine.")],
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Look once.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON at every look.")] = False,
@@ -32,58 +32,79 @@ def follow(
     from rich.console import Console
     from rich.live import Live
 
-    from lockstep.explain.record import Record
-
-    record, console = Record.open(run), Console()
+    folder, console = _folder(run), Console()
     try:
         if as_json or not console.is_terminal:
-            for found in _looks(record, every, once):
+            for found in _looks(folder, every, once):
                 print(json.dumps(found) if as_json else _line(found), flush=True)
             return
         with Live(console=console, auto_refresh=False) as live:
-            for found in _looks(record, every, once):
+            for found in _looks(folder, every, once):
                 live.update(_table(found), refresh=True)
     except KeyboardInterrupt:
         return
 
 
-def _looks(record: "Record", every: float, once: bool) -> Iterator[dict[str, Any]]:
+def _folder(run: str) -> Path:
+    """Where the journals of a run grow, as soon as there are some."""
+    from lockstep.errors import LockstepError
+    from lockstep.explain.record import Record
+    from lockstep.remote.place import is_remote, working_folder
+    from lockstep.rundir import RunDirectory
+
+    folder = working_folder(run)
+    if is_remote(run) and not folder.is_dir():
+        raise LockstepError(
+            f"{run} is not trained on this machine.",
+            "Follow it where it trains; `lockstep report` and `lockstep runs` read it from anywhere.",
+            code=2,
+        )
+    while RunDirectory(folder).busy() and not any((folder / "journal").glob("worker-*.jsonl")):
+        time.sleep(0.2)  # it has just been started
+    Record.open(folder)
+    return folder
+
+
+def _looks(folder: Path, every: float, once: bool) -> Iterator[dict[str, Any]]:
     """What is to be seen, again and again until the run is over."""
     from lockstep.explain.record import Record
     from lockstep.watch.follow import Follower
 
-    with Follower(record.run.journal) as follower:
+    with Follower(folder / "journal") as follower:
         while True:
-            hosts = Record(record.path).hosts  # of the last launch: others may have had more workers
+            record = Record(folder)  # read anew: a launch may have other workers and another goal than the one before
+            hosts = record.hosts
             standings = follower.look()[: len(hosts) or None]
-            over = _over(record, standings)
+            state = _state(record, standings)
             workers = [
                 standing.as_dict() | {"host": hosts[standing.worker] if standing.worker < len(hosts) else "?"}
                 for standing in standings
             ]
-            yield {
-                "run": str(record.path),
-                "running": not over,
-                "steps": record.setting("train.steps"),
-                "unit": follower.unit,
-                "workers": workers,
-            }
-            if once or over:
+            facts = {"run": str(folder), "state": state, "steps": record.setting("train.steps"), "unit": follower.unit}
+            yield facts | {"workers": workers}
+            if once or state != "running":
                 return
             time.sleep(every)
 
 
-def _over(record: "Record", standings: "list[Standing]") -> bool:
+def _state(record: "Record", standings: "list[Standing]") -> str:
+    """`running`, `ended`, or `cut off`: killed, so that nobody said farewell."""
+    import socket
+
     if record.run.busy():
-        return False
-    heard = max((standing.time or 0.0 for standing in standings), default=0.0)
-    return all(standing.stopped for standing in standings) or time.time() - heard > SILENT_SECONDS
+        return "running"
+    if standings and standings[0].stopped:
+        return "ended"
+    elsewhere = set(record.hosts) - {socket.gethostname()}
+    heard = max((standing.heard or 0.0 for standing in standings), default=0.0)
+    return "running" if elsewhere and time.time() - heard < SILENT_SECONDS else "cut off"
 
 
 def _line(found: dict[str, Any]) -> str:
     """`worker 0: step 812   worker 1: step 811`"""
     parts = [f"worker {one['worker']}: {_step(one)}" for one in found["workers"]]
-    return f"{time.strftime('%H:%M:%S')}  {'   '.join(parts)}"
+    state = "" if found["state"] == "running" else f"   {found['state']}"
+    return f"{time.strftime('%H:%M:%S')}  {'   '.join(parts)}{state}"
 
 
 def _step(one: dict[str, Any]) -> str:
@@ -97,7 +118,8 @@ def _table(found: dict[str, Any]) -> "Table":
     from rich.table import Table
 
     steps = "" if found["steps"] is None else f" of {found['steps']:,} steps"
-    table = Table(box=box.SIMPLE, title=f"{escape(found['run'])}{steps}", title_justify="left")
+    title = f"{escape(found['run'])}{steps}, {found['state']}"
+    table = Table(box=box.SIMPLE, title=title, title_justify="left")
     stale = any(one["staleness"] is not None for one in found["workers"])
     headings = ["worker", "host", "step", "loss", f"{found['unit']}/s", "merge", *["staleness"] * stale, "last said"]
     for heading in headings:

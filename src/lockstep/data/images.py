@@ -55,6 +55,12 @@ class ImageCorpus:
                 code=2,
             )
         for name, known in source["files"].items():
+            if not isinstance(known, dict) or not {"bytes", "digest"} <= known.keys():
+                raise LockstepError(
+                    f"{folder / SOURCE} does not tell bytes and digest of {name}.",
+                    'Write {"files": {NAME: {"bytes": SIZE, "digest": "sha256:..."}}}.',
+                    code=2,
+                )
             size = (folder / name).stat().st_size if (folder / name).exists() else 0
             if size != known["bytes"]:
                 raise LockstepError(
@@ -113,14 +119,15 @@ def _classes(folder: Path) -> list[str]:
 
 def picture(path: Path, shape: tuple[int, ...]) -> Bytes:
     """A picture of any usual format and size, as a model trained on images of `[channels, height, width]` wants it."""
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     channels, height, width = shape
     try:
         with Image.open(path) as found:
-            points = np.asarray(found.convert("L" if channels == 1 else "RGB").resize((width, height)))
-    except OSError as error:
-        why = error.strerror or "it is no picture"
+            upright = ImageOps.exif_transpose(found)  # as the camera was held
+            points = np.asarray(upright.convert("L" if channels == 1 else "RGB").resize((width, height)))
+    except (OSError, Image.DecompressionBombError) as error:
+        why = "it is too large" if not isinstance(error, OSError) else error.strerror or "it is no picture"
         raise LockstepError(f"{path} cannot be read: {why}.", "Name picture files (PNG, JPEG, ...).", code=2) from None
     return points.reshape(height, width, channels).transpose(2, 0, 1)
 

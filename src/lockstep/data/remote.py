@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lockstep.data.compressed import ENDINGS, plain_name
 from lockstep.data.corpus import INDEX, Corpus
-from lockstep.data.images import SOURCE
+from lockstep.data.images import CLASSES, SOURCE
 from lockstep.data.settings import DataSettings
 from lockstep.data.text import SETS, SINGLE_FILES
 from lockstep.errors import LockstepError
@@ -101,13 +101,15 @@ def local_images(place: Path | str) -> Path:
         return Path(place).expanduser()
     url = str(place)
     store, home = Store(url), cache_folder("images", url)
-    index, remedy = store.read(SOURCE), "Copy the folder that `lockstep data get` makes there again."
+    index, remedy = store.read(SOURCE), "Copy a whole folder of images there, as `lockstep data get` makes them."
     if index is None:
-        raise LockstepError(f"There are no images at {url}.", remedy.replace(" again", ""), code=2)
+        raise LockstepError(f"There are no images at {url}.", remedy, code=2)
     try:
         content = {name: one["digest"].removeprefix("sha256:") for name, one in json.loads(index)["files"].items()}
     except (ValueError, KeyError, TypeError, AttributeError):
         raise _damaged(url, f"{SOURCE} cannot be understood", remedy) from None
+    if CLASSES not in content:
+        raise _damaged(url, f"{SOURCE} does not list {CLASSES}", remedy)
     with locked(home / ".lock"):
         return _whole(store, home, hashlib.sha256(index).hexdigest(), {SOURCE: index}, content, remedy)
 

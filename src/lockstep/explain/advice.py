@@ -55,7 +55,8 @@ def _step(record: Record, found: Bottleneck, training: float) -> list[Advice]:
     given_as = [f"batch.{name}={2 * size}" for name, size in budgets.items() if isinstance(size, int)]
     twice = given_as[0] if given_as else "a larger batch"
     network, imbalance, given = (found.cost(cause) * training for cause in (NETWORK, IMBALANCE, INPUT))
-    if record.launch.get("strategy") in HALVES and record.setting("strategy.gradients") == "fp32":
+    counted = record.launch.get("strategy") != "sharded" or record.unit != "images"  # else sums of batch norm are in it
+    if counted and record.launch.get("strategy") in HALVES and record.setting("strategy.gradients") == "fp32":
         cost = found.cost(NETWORK) - found.cost("sums")
         why = f"It halves what is sent, and exchanging gradients costs {share(cost)} of a step."
         advice.append(Advice("Send gradients as bf16: strategy.gradients=bf16.", cost * training / 2, "wall time", why))

@@ -21,6 +21,7 @@ class Traffic:
     """What the workers sent to each other."""
 
     bytes_per_step: float  # of one worker, mean
+    bytes_of_sums: float  # of them the small sums of batch norm
     travel: float  # mean seconds a step in which gradients were under way, for the worker that waited least
     exposed: float  # mean share of a step that workers waited in merge
     hosts: int
@@ -32,7 +33,8 @@ class Traffic:
     @property
     def bits(self) -> float | None:
         """Rate of a worker while gradients were under way."""
-        return 8 * self.bytes_per_step / self.travel if self.travel > 0 and self.bytes_per_step else None
+        sent = self.bytes_per_step - self.bytes_of_sums
+        return 8 * sent / self.travel if self.travel > 0 and sent else None
 
     @property
     def local(self) -> bool:
@@ -54,6 +56,7 @@ def measure(record: Record, seen: Machines) -> Traffic | None:
     by_interface = next((one.link_bits for one in busiest if one.name != "lo" and one.link_bits), None)
     return Traffic(
         bytes_per_step=float(np.mean([np.nan_to_num(steps.bytes_sent).mean() for steps in everybody])),
+        bytes_of_sums=float(np.mean([steps.sums_bytes.mean() for steps in everybody])),
         travel=float(travel(measured).mean()),
         exposed=float(np.mean([steps.merge.sum() / steps.seconds.sum() for steps in everybody])),
         hosts=len(set(record.hosts)) or 1,
@@ -81,16 +84,17 @@ def answer(record: Record, found: Bottleneck | None, traffic: Traffic | None) ->
         return Answer(5, QUESTION, "no network used", text, "good", figures, [_parts_chart(found)])
     yes, cost = found.cause == NETWORK, share(found.cost(NETWORK))
     where = "processes of one machine" if traffic.local else f"{plural(traffic.hosts, 'machine')}"
+    what = "the exchange" if found.sums else "exchanging gradients"
     text = (
-        f"{'Yes' if yes else 'No'}: exchanging gradients between {where} costs {cost} of a step that nothing hides. "
+        f"{'Yes' if yes else 'No'}: {what} between {where} costs {cost} of a step that nothing hides. "
         f"Workers waited {share(traffic.exposed)} of their time; the difference is waiting for slower workers. "
         f"Each worker sends {megabytes(traffic.bytes_per_step)} a step"
     )
     text += f", at {bits(traffic.bits)} while gradients travel." if traffic.bits is not None else "."
     if found.sums:
         text += (
-            f" {share(found.cost('sums'))} of a step are the small sums of batch norm, at which all workers wait for each "
-            f"other; the gradients cost {share(found.cost(NETWORK) - found.cost('sums'))}."
+            f" Of this, {share(found.cost('sums'))} of a step goes to the small sums of batch norm, at which all workers "
+            f"wait for each other, and {share(found.cost(NETWORK) - found.cost('sums'))} to gradients."
         )
     if traffic.local:
         text += " Everything stayed inside one machine, so a link speed would say nothing here."
@@ -118,7 +122,7 @@ def _figures(record: Record, found: Bottleneck, traffic: Traffic) -> list[Figure
         how_sums = f"sums in the middle of forward and backward passes, within the exchange; {found.how}"
         figures.insert(3, told("of the exchange small sums of batch norm", found.cost("sums"), share, how_sums))
     if traffic.bits is not None:
-        how = "bytes sent over exposed and overlapped merge of the worker that waited least"
+        how = "bytes of gradients over exposed and overlapped merge of the worker that waited least"
         figures.append(told("rate while travelling", traffic.bits, bits, how))
     if traffic.local:
         figures.append(Figure("link speed", "not meaningful", "all workers ran on one machine"))

@@ -40,6 +40,7 @@ class Steps:
     watching: Column
     staleness: Column
     sums: Column  # seconds within merge: small sums in the middle of the passes, at which all wait for each other
+    sums_bytes: Column
     part: Column  # which share of the step, where a worker may take several
 
     def __len__(self) -> int:
@@ -60,13 +61,14 @@ class Steps:
 
 
 PHASES = ("input", "forward", "backward", "merge", "update")
-NO_SUMS = {"seconds": 0.0}
+NO_SUMS = {"seconds": 0.0, "bytes": 0}
 WIDTH = len(fields(Steps))
 
 
 def row(line: Line) -> list[float]:
     """A step line in the order of the columns; raises when it is not one. Journals have millions: keep it lean."""
     phases, words, told = line["phases"], line.get("words") or {}, line.get
+    sums = told("sums") or NO_SUMS
     if not isinstance(line["step"], int):
         raise ValueError("a step without a number")
     optional = (
@@ -96,7 +98,8 @@ def row(line: Line) -> list[float]:
         phases["merge"],
         phases["update"],
         *[math.nan if value is None else value for value in optional],
-        (told("sums") or NO_SUMS)["seconds"],
+        sums["seconds"],
+        sums["bytes"],
         told("part", 0),
     ]
 

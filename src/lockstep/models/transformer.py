@@ -21,9 +21,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causa
     """
     if query.device.type != "cpu":
         return _fused(query, key, value, mask, causal, drop)
-    with torch.autocast(
-        "cpu", enabled=False
-    ):  # bf16 softmax and its products are slow on CPU, and so is the fused kernel
+    # On CPU in fp32: softmax and its products are slow in bf16, and so is the fused kernel's backward pass.
+    with torch.autocast("cpu", enabled=False):
         query, key, value = query.float(), key.float(), value.float()
         if key.shape[2] > EXPLICIT_LIMIT:
             return _fused(query, key, value, mask, causal, drop)

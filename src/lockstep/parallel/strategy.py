@@ -75,6 +75,7 @@ class Outcome:
     staleness: int | None = None  # updates by others between the parameters that were used and this update
     sums: int = 0  # small ones in the middle of the passes, at which all wait for each other (batch norm)
     sums_seconds: float = 0.0  # what they took, within merge
+    sums_bytes: int = 0  # of bytes_sent
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,7 @@ class Sums:
         seconds = [self.clock.between(begin, end) for _, begin, end in self._waits]
         for (phase, _, _), waited in zip(self._waits, seconds, strict=True):
             self.clock.move(phase, "merge", waited)
-        sent = outcome.bytes_sent + ring_bytes(self._bytes, workers)
+        own = ring_bytes(self._bytes, workers)
         self.forget()
-        return replace(outcome, bytes_sent=sent, sums=len(seconds), sums_seconds=sum(seconds))
+        sent = outcome.bytes_sent + own
+        return replace(outcome, bytes_sent=sent, sums=len(seconds), sums_seconds=sum(seconds), sums_bytes=own)

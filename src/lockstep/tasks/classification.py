@@ -19,6 +19,7 @@ from lockstep.data.settings import AugmentSettings, BatchSettings
 from lockstep.errors import LockstepError
 from lockstep.models.resnet import ResNet
 from lockstep.models.settings import ResNetSettings
+from lockstep.saved import usable
 from lockstep.tasks.task import Scores, total
 from lockstep.team import Team
 
@@ -168,11 +169,12 @@ def load(folder: Path, device: torch.device) -> tuple[ClassificationLoss, dict[s
     """An exported model, ready to score images, and what is known of it (`shape` and `classes`)."""
     from safetensors.torch import load as read
 
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    if "classes" not in config:
-        raise LockstepError(f"The model in {folder} classifies nothing.", "Name a run that learned to.", code=2)
-    weights = read((folder / "model.safetensors").read_bytes())
-    model = ResNet(ResNetSettings.model_validate(config["model"]), config["shape"][0], len(config["classes"]))
-    module = ClassificationLoss(model, ([0.0] * config["shape"][0], [1.0] * config["shape"][0]), label_smoothing=0.0)
-    module.load_state_dict(weights)
+    with usable(folder):
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        if "classes" not in config:
+            raise LockstepError(f"The model in {folder} classifies nothing.", "Name a run that learned to.", code=2)
+        channels = config["shape"][0]
+        model = ResNet(ResNetSettings.model_validate(config["model"]), channels, len(config["classes"]))
+        module = ClassificationLoss(model, ([0.0] * channels, [1.0] * channels), label_smoothing=0.0)
+        module.load_state_dict(read((folder / "model.safetensors").read_bytes()))
     return module.to(device).eval(), config

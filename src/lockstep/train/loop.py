@@ -157,7 +157,9 @@ class Loop:
                 self.display.close()
             stop_signal.restore()
         facts = {} if members is None else {"digest": _digest(self.strategy.state().tensors)}
-        self.journal.write("stop", reason=reason, step=self.progress.step, signal=stop_signal.name, **facts)
+        told = reason == "signal" and stop_signal.name is None and not (self.strategy.together or self.team.primary)
+        said = "told by another worker" if told else reason
+        self.journal.write("stop", reason=said, step=self.progress.step, signal=stop_signal.name, **facts)
         return reason
 
     def _ahead(self) -> Ahead[Prepared]:
@@ -246,7 +248,7 @@ class Loop:
         if self.progress.lineage and self.strategy.members is not None:
             line["branch"] = self.progress.lineage[-1][0]
         if outcome.sums:
-            line["sums"] = {"count": outcome.sums, "seconds": outcome.sums_seconds}
+            line["sums"] = {"count": outcome.sums, "seconds": outcome.sums_seconds, "bytes": outcome.sums_bytes}
         if outcome.staleness is not None:
             line |= {"part": claim.part, "staleness": outcome.staleness}
         clock.own = 0.0

@@ -16,7 +16,7 @@ from lockstep.errors import LockstepError
 from lockstep.models.packed import Layout
 from lockstep.models.registry import TranslationModel, make_model
 from lockstep.models.settings import NamedTranslation, TranslationSettings
-from lockstep.saved import chosen, listed
+from lockstep.saved import chosen, listed, usable
 from lockstep.translate.decode import translate_packed
 from lockstep.translate.settings import SearchSettings
 
@@ -46,10 +46,9 @@ class Translator:
     @classmethod
     def load(cls, folder: Path, search: dict[str, object] | None = None, device: str = "cpu") -> Self:
         """Reads a model folder; `search` overrides the settings it was trained with."""
-        from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        try:
+        with usable(folder):
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
             if "vocabulary_size" not in config:
                 raise LockstepError(f"The model in {folder} translates nothing.", "Name a run that learned to.", code=2)
@@ -61,11 +60,6 @@ class Translator:
             )
             model.load_state_dict(weights)
             settings = SearchSettings.model_validate(config["search"] | (search or {}))
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise LockstepError(
-                f"The model in {folder} cannot be used: {reason}.", "Take another checkpoint."
-            ) from None
         return cls(model.to(device).eval(), vocabulary, settings)
 
     @torch.inference_mode()

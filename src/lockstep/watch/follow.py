@@ -11,7 +11,18 @@ from lockstep.watch.journal import Line, lines
 REMEMBERED = 20
 """Steps that a speed is a mean over."""
 FIRST_LOOK_BYTES = 200_000
-"""Of a long journal only the end is read."""
+"""Of a long journal only the end is read, if it tells enough."""
+SAID = {
+    "run": "starts",
+    "resume": "goes on from step {step:,}",
+    "heal": "healed from a peer",
+    "step": "trains",
+    "evaluation": "evaluated",
+    "checkpoint": "saved step {step:,}",
+    "fault": "{what}",
+    "stop": "stopped: {reason}",
+}
+"""What lines of a journal mean for a person who waits. Samples of the machine only show that a worker lives."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +37,7 @@ class Standing:
     staleness: int | None  # under asynchronous servers
     said: str
     time: float | None  # when it said so
+    heard: float | None  # when it last wrote anything
 
     @property
     def stopped(self) -> bool:
@@ -42,16 +54,21 @@ class _Tail:
     file: BinaryIO
     rest: bytes = b""  # half a line
     said: tuple[str, float] | None = None  # the last line that means something, and when it was written
+    heard: float | None = None
     step: Line = field(default_factory=dict)
     recent: deque[tuple[float, float, float]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
     @classmethod
     def open(cls, path: Path) -> "_Tail":
-        file = path.open("rb")
+        tail = cls(path.open("rb"))
         if path.stat().st_size > FIRST_LOOK_BYTES:
-            file.seek(-FIRST_LOOK_BYTES, 2)
-            file.readline()
-        return cls(file)
+            tail.file.seek(-FIRST_LOOK_BYTES, 2)
+            tail.file.readline()
+            tail.read_on()
+            if not tail.step:  # a long evaluation has filled it with samples
+                tail.file.seek(0)
+                tail.rest = b""
+        return tail
 
     def read_on(self) -> None:
         *whole, self.rest = (self.rest + self.file.read()).split(b"\n")
@@ -71,6 +88,7 @@ class _Tail:
             self.recent.clear()
         if line["kind"] in SAID:
             self.said = SAID[line["kind"]].format_map(line), float(line["time"])
+        self.heard = float(line["time"])
 
     def standing(self, worker: int) -> Standing:
         words, seconds, merge = (sum(column) for column in zip(*self.recent, strict=True)) if self.recent else (0, 0, 0)
@@ -84,20 +102,8 @@ class _Tail:
             self.step.get("staleness"),
             said,
             time,
+            self.heard,
         )
-
-
-SAID = {
-    "run": "starts",
-    "resume": "goes on from step {step:,}",
-    "heal": "healed from a peer",
-    "step": "trains",
-    "evaluation": "evaluated",
-    "checkpoint": "saved step {step:,}",
-    "fault": "{what}",
-    "stop": "stopped: {reason}",
-}
-"""What lines of a journal mean for a person who waits. Samples of the machine mean nothing."""
 
 
 class Follower:
@@ -106,6 +112,7 @@ class Follower:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._tails: dict[int, _Tail] = {}
+        self._unit = ""
 
     def __enter__(self) -> "Follower":
         return self
@@ -117,9 +124,9 @@ class Follower:
     @property
     def unit(self) -> str:
         """What speed is counted in: the first line of a journal tells."""
-        for path in self._folder.glob("worker-*.jsonl"):
-            return str((next(lines(path), None) or {}).get("unit", "words"))
-        return "words"
+        for path in () if self._unit else self._folder.glob("worker-*.jsonl"):
+            self._unit = str((next(lines(path), None) or {}).get("unit", ""))
+        return "target words" if self._unit in ("", "words") else self._unit
 
     def look(self) -> list[Standing]:
         for path in self._folder.glob("worker-*.jsonl"):
