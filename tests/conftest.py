@@ -4,6 +4,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -19,6 +20,8 @@ import yaml
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # where it is ignored, programs started here could not be told
 
 WORDS = [consonant + vowel for consonant in "bdgklmn" for vowel in "aeiou"]
 LSTM = ("model.name=lstm", "model.encoder_layers=1", "model.decoder_layers=2", "model.width=16")

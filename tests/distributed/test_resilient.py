@@ -182,7 +182,9 @@ def test_a_worker_that_comes_back_when_the_others_are_done_ends_quietly(tiny: Ti
     result = lockstep("train", tiny.config, RESILIENT, "train.steps=30", "--workers", 2, "--run", tmp_path, fault=fault)
     assert "Traceback" not in result.stderr
     assert "finished at step 30" in result.stdout
-    assert len(read(tmp_path / "journal", 1).of("run")) == 2
+    restarts = result.stderr.count("started again")  # more than one when it is back before the other has gone on alone
+    assert restarts > 0
+    assert len(read(tmp_path / "journal", 1).of("run")) == 1 + restarts
     assert check_replicas_are_identical(tmp_path, 2) == 30
     check_every_sentence_was_used_once(tiny, tmp_path, 2)
 
