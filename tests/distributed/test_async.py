@@ -127,7 +127,7 @@ def test_a_score_that_is_made_up_after_a_kill_is_that_of_the_saved_model(tiny: T
     assert made_up["scores"]["sacrebleu"] == pytest.approx(json.loads(saved.stdout)["sacrebleu"], rel=1e-5)
 
 
-@pytest.mark.parametrize("servers", [0, 1])
+@pytest.mark.parametrize("servers", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_patience_that_runs_out_in_an_evaluation_made_up_for_ends_the_run(
     tiny: Tiny, tmp_path: Path, servers: int
 ) -> None:
