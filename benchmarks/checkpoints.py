@@ -46,15 +46,7 @@ def main() -> None:
                     written = options.steps // every + (options.steps % every > 0) if every else 1
                     best[every] = (seconds, summary, written)
     table = Table(title=f"{options.config.name}, {options.steps:,} steps, fastest of {options.rounds}")
-    for heading in (
-        "checkpoint_every",
-        "checkpoints",
-        "training, s",
-        "saving, s",
-        "one save, ms",
-        "together",
-        "of never",
-    ):
+    for heading in ("every", "saves", "training s", "saving s", "ms a save", "together s", "of never"):
         table.add_column(heading, justify="right")
     for every, (seconds, summary, written) in best.items():
         saving = summary.checkpoint_seconds
