@@ -1,11 +1,26 @@
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lockstep.train import precision
 
 CPU = torch.device("cpu")
+
+
+class Products(TorchDispatchMode):
+    """Notes the number formats of the products that torch is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.formats: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function.overloadpacket.__name__ in ("mm", "addmm", "bmm", "convolution", "convolution_backward"):
+            self.formats.add(args[1].dtype)
+        return function(*args, **(kwargs or {}))
 
 
 @pytest.fixture
@@ -42,8 +57,9 @@ def test_emulated_products_are_those_of_torch(
         return [y, *torch.autograd.grad(y.float().square().sum(), [x, *layer.parameters()])]
 
     right = gradients()
-    with precision.products("bf16", CPU):
+    with Products() as reached, precision.products("bf16", CPU):
         found = gradients()
+    assert reached.formats == {torch.float32}, "a bf16 product reached torch"
     for ours, theirs in zip(found, right, strict=True):
         assert ours.dtype is theirs.dtype
         torch.testing.assert_close(ours, theirs, rtol=2**-7, atol=atol)  # sums in another order, rounded to 8 bits
