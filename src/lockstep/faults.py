@@ -1,6 +1,7 @@
 """Named points where a test can make a worker fail. Without LOCKSTEP_FAULT a point is one look at an empty list.
 
-`LOCKSTEP_FAULT=kill:rank=1:phase=merge:step=7` kills rank 1 when it reaches that point; several are joined by commas.
+`LOCKSTEP_FAULT=kill:rank=1:phase=merge:step=7` kills rank 1 when it reaches that point, as often as it does; with
+`restarts=0` only before it was started again. Several are joined by commas.
 Actions: `kill` (SIGKILL), `stop` (SIGSTOP), `term` (SIGTERM), `nan` (the caller spoils its gradient), `error` (raises),
 `slow` (`slow:phase=backward:rank=1:times=3` makes computing, or with `phase=input` the input, three times as long;
 `ms=100` instead makes it a tenth of a second longer).
@@ -10,6 +11,8 @@ import os
 import signal
 import time
 from dataclasses import dataclass
+
+from lockstep.parent import restarts
 
 PHASES = (
     "input",
@@ -40,6 +43,7 @@ class Fault:
     phase: str
     rank: int | None = None
     step: int | None = None
+    restarts: int | None = None
     times: int = 1
     ms: int = 0
 
@@ -53,7 +57,7 @@ def parse(text: str) -> list[Fault]:
         numbers = {
             key: int(value)
             for key, value in values.items()
-            if key in ("rank", "step", "times", "ms") and value.isdigit()
+            if key in ("rank", "step", "restarts", "times", "ms") and value.isdigit()
         }
         understood = action in (*_SIGNALS, "nan", "error", "slow") and values.get("phase") in PHASES
         if not understood or len(numbers) + 1 != len(pairs):
@@ -77,9 +81,10 @@ def at(phase: str, step: int | None = None) -> str | None:
     (an upload) says itself which step it belongs to."""
     if not _faults:
         return None
-    rank = int(os.environ.get("RANK", "0"))
+    rank, now = int(os.environ.get("RANK", "0")), _now if step is None else step
     for fault in _faults:
-        if fault.phase == phase and fault.rank in (None, rank) and fault.step in (None, _now if step is None else step):
+        here = fault.phase == phase and fault.rank in (None, rank) and fault.step in (None, now)
+        if here and fault.restarts in (None, restarts()):
             if fault.action in _SIGNALS:
                 os.kill(os.getpid(), _SIGNALS[fault.action])
             elif fault.action == "error":

@@ -6,6 +6,11 @@ import signal
 import sys
 
 
+def restarts() -> int:
+    """How often the launcher, ours or torchrun, has started this worker again."""
+    return int(os.environ.get("LOCKSTEP_RESTARTS") or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
 def die_with_parent() -> None:
     """Asks the kernel to kill this process when its launcher dies, so that no orphan goes on writing the run."""
     if sys.platform == "linux":

@@ -33,6 +33,7 @@ def test_a_fault_has_action_phase_rank_and_step() -> None:
     assert parse("kill:rank=1:phase=merge:step=7") == [Fault("kill", "merge", 1, 7)]
     assert parse("nan:phase=gradient") == [Fault("nan", "gradient", None, None)]
     assert parse("stop:phase=save:step=0") == [Fault("stop", "save", None, 0)]
+    assert parse("kill:phase=save:restarts=0") == [Fault("kill", "save", restarts=0)]
 
 
 def test_several_faults_are_joined_by_commas() -> None:
@@ -81,6 +82,15 @@ def test_only_the_named_step_is_hit(inject: Inject) -> None:
 def test_only_the_named_rank_is_hit(inject: Inject, rank: int | None, hit: str | None) -> None:
     inject("nan:phase=gradient:rank=1", rank)
     assert faults.at("gradient") == hit
+
+
+def test_a_worker_that_was_started_again_may_be_spared(inject: Inject, monkeypatch: pytest.MonkeyPatch) -> None:
+    inject("nan:phase=gradient:restarts=0")
+    assert faults.at("gradient") == "nan"
+    for counter in ("TORCHELASTIC_RESTART_COUNT", "LOCKSTEP_RESTARTS"):
+        with monkeypatch.context() as again:
+            again.setenv(counter, "1")
+            assert faults.at("gradient") is None
 
 
 def test_without_step_and_rank_every_one_is_hit(inject: Inject) -> None:

@@ -309,10 +309,14 @@ class Loop:
             self.progress, self.ending, self.healed = meeting.progress, meeting.ending, True
             facts = {"from": meeting.source, "seconds": meeting.seconds, "lineage": self.progress.lineage}
             self.journal.write("heal", step=self.progress.step, attempt=self.attempt, **facts)
-        if meeting.participants != self.participants:
+        renamed = self.progress.step == 0 and self.progress.lineage not in ([], self._lineage(meeting))
+        if renamed:  # a worker that died before the first step and is back has begun with the others, under this name
+            self.progress.lineage = self._lineage(meeting)
+        if renamed or meeting.participants != self.participants:
             self.participants = meeting.participants
             step, names = self.progress.step + 1, [str(worker) for worker in meeting.participants]
-            self.journal.write("quorum", step=step, participants=meeting.participants)
+            facts = {"lineage": self.progress.lineage} if renamed else {}
+            self.journal.write("quorum", step=step, participants=meeting.participants, **facts)
             if self.display is not None:
                 self.display.say(f"step {step:,}: {len(names)} of {self.team.size} workers ({', '.join(names)})")
         return meeting
@@ -365,8 +369,12 @@ class Loop:
         """Names this start from a checkpoint where workers come and go: alike for all who make it together."""
         if meeting is None:
             return {}
-        self.progress.lineage = [*self.progress.lineage, (f"{self.attempt}.{meeting.quorum}", self.progress.step)]
+        self.progress.lineage = self.progress.lineage + self._lineage(meeting)
         return {"lineage": self.progress.lineage}
+
+    def _lineage(self, meeting: Meeting) -> list[tuple[str, int]]:
+        """Of a start at this meeting."""
+        return [(f"{self.attempt}.{meeting.quorum}", self.progress.step)]
 
     def _missed_evaluation(self) -> bool:
         """Did the run stop or die between its last checkpoint and that step's evaluation?"""

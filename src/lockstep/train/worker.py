@@ -18,7 +18,7 @@ from lockstep.config import RunConfig
 from lockstep.counterfactual import left_out
 from lockstep.errors import LockstepError, PortTaken
 from lockstep.files import write_json
-from lockstep.parent import die_with_parent
+from lockstep.parent import die_with_parent, restarts
 from lockstep.remote.place import is_remote, working_folder
 from lockstep.rundir import RunDirectory
 from lockstep.train.memory import keep_memory, touch_memory
@@ -192,7 +192,7 @@ def _train(
         workers=team.size,
         servers=team.servers,
         pid=os.getpid(),
-        restarts=int(os.environ.get("LOCKSTEP_RESTARTS") or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
+        restarts=restarts(),
         strategy=strategy.name,
         exact=strategy.exact,
         precision=choices["precision"],
