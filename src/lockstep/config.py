@@ -4,10 +4,10 @@ import difflib
 from collections.abc import Iterator
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
 from lockstep.data.settings import BatchSettings, DataSettings
@@ -44,6 +44,17 @@ class RunConfig(Settings):
     """How translations are found, in evaluation and afterwards."""
     watch: WatchSettings = WatchSettings()
     """What is observed beside the training."""
+    own: Annotated[dict[str, Any], FIXED] = {}
+    """Settings that a task of your own reads, by names of your own."""
+
+    @model_validator(mode="after")
+    def _fits_the_task(self) -> Self:
+        if ":" in self.task:
+            return self  # of the user's own: it reads what it wants
+        if self.own:
+            raise ValueError(f"own.{next(iter(self.own))} is for a task of your own, not for task={self.task}")
+        self.data.check_named()
+        return self
 
     @property
     def task_name(self) -> str:
@@ -133,7 +144,7 @@ _REMEDY = "`lockstep config explain KEY` tells what a setting means."
 
 def _explain(problem: dict[str, Any]) -> str:
     path = [str(part) for part in problem["loc"]]
-    model = path.pop(1) if path[0] == "model" and len(path) > 1 else None  # whose settings they are
+    model = path.pop(1) if path[:1] == ["model"] and len(path) > 1 else None  # whose settings they are
     key = ".".join(path)
     if problem["type"] == "union_tag_invalid":
         expected = problem["ctx"]["expected_tags"].replace(", ", " or ")
@@ -178,7 +189,8 @@ def differences(old: RunConfig, new: RunConfig) -> tuple[dict[str, tuple[Any, An
     free: dict[str, tuple[Any, Any]] = {}
     for key in sorted(before.keys() | after.keys()):
         if before.get(key) != after.get(key):
-            (kept if key in fixed else free)[key] = (before.get(key), after.get(key))
+            keep = key in fixed or key.partition(".")[0] in fixed
+            (kept if keep else free)[key] = (before.get(key), after.get(key))
     return kept, free
 
 
@@ -236,6 +248,8 @@ def display_as_type(annotation: Any) -> str:
         if set(parts) == {Path, str}:
             return "path or address"
         return " | ".join(display_as_type(part) for part in parts)
+    if origin is dict:
+        return "any settings"
     if origin in (list, tuple):
         return f"list of {', '.join(dict.fromkeys(display_as_type(part) for part in parts))}"
     return {"int": "whole number", "float": "number", "str": "text", "bool": "true | false", "Path": "path"}.get(

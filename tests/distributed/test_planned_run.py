@@ -31,6 +31,14 @@ def test_a_profile_knows_when_every_gradient_is_ready_and_a_run_is_scored_with_i
     assert score["measured"] > 0
 
 
+def test_a_profile_of_images_knows_the_sums_of_batch_norm(tiny_images: Tiny, tmp_path: Path) -> None:
+    kept, words = tmp_path / "profile.json", ("--links", "1gbit", "--workers", "1,2", "--strategies", "allreduce")
+    lockstep("plan", tiny_images.config, *words, "--save-profile", kept)
+    channels = (4, 4, 4, 8, 8, 16, 16)  # of a network of depth 8
+    assert load(kept).sums == tuple(size * count for count in channels for size in (24, 16))
+    assert load(kept).unit == "images"
+
+
 @pytest.mark.slow
 @emulated_network
 def test_a_sweep_finds_the_rate_of_an_emulated_link() -> None:

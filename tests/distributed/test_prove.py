@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from conftest import Tiny, lockstep
+from lockstep.lab.prove import one_share
 
 SLOW = "slow:phase=backward:rank=1:ms=200"
 
@@ -22,6 +23,15 @@ def test_a_slow_worker_is_proved_and_the_report_says_so(tiny: Tiny, tmp_path: Pa
     assert proof["sentence"] in json.dumps(facts, ensure_ascii=False)
     assert len((run / "journal" / "worker-0000.jsonl").read_text().splitlines()) > 12, "the run itself was not touched"
     assert not list(run.glob("full*"))
+
+
+def test_one_worker_alone_computes_its_share() -> None:
+    assert one_share({"words": 4096, "sentences": None}, 4) == [
+        "batch.words=1024",
+        "batch.sentences=null",
+        "batch.images=null",
+    ]
+    assert one_share({"words": None, "sentences": None, "images": 128}, 2)[2] == "batch.images=64"
 
 
 def test_what_is_no_run_cannot_be_proved(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from conftest import lockstep, steps
+from lockstep.watch.journal import read
 
 PAGE = Path(__file__).parents[2] / "docs" / "extend.md"
 
@@ -28,6 +29,29 @@ def test_the_example_trains_the_same_with_two_workers(tmp_path: Path, monkeypatc
     assert alone[-1]["loss"] < 0.5 * alone[0]["loss"]
     assert "characters/s" in shown
     assert "characters a second" in Path("alone/report.md").read_text()
+
+
+def test_a_task_may_be_judged_by_a_score_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a loss among its scores, and without an evaluation at all."""
+    monkeypatch.chdir(tmp_path)
+    (program,), (config,) = blocks("python"), blocks("yaml")
+    program = program.replace(
+        'metric, higher_is_better, unit = "loss", False', 'metric, higher_is_better, unit = "hits", True'
+    )
+    Path("characters.py").write_text(
+        program.replace('Scores({"loss": loss / count})', 'Scores({"hits": count - loss})')
+    )
+    Path("characters.yaml").write_text(config)
+    for name in ("train.txt", "held-out.txt"):
+        Path(name).write_text("the cat sat on the mat and the rat sat on the cat. " * 60)
+    assert "best validation" in lockstep("train", "characters.yaml", "--run", "run").stdout
+    (Path("run") / "report.md").read_text()
+    shown = lockstep("train", "characters.yaml", "train.evaluate_every=null", "--run", "never").stdout
+    assert "finished at step 40" in shown
+    assert "evaluation 0.0 s" in shown
+    assert not read(Path("never/journal")).of("evaluation")
+    assert "nothing was evaluated" in Path("never/report.md").read_text()
+    assert "own.seen" in lockstep("train", "characters.yaml", "own.seen=4", "--run", "run", code=2).stderr
 
 
 def test_a_task_that_is_not_there_ends_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

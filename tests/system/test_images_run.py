@@ -17,7 +17,8 @@ def run(tiny_images: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Ten steps, and ten more in the same folder."""
     run = tmp_path_factory.mktemp("images") / "run"
     for total in (10, 20):
-        lockstep("train", tiny_images.config, f"train.steps={total}", "train.evaluate_every=4", "--run", run)
+        shown = lockstep("train", tiny_images.config, f"train.steps={total}", "train.evaluate_every=4", "--run", run)
+        assert "was chosen by the test set itself" in shown.stdout
     return run
 
 
@@ -35,6 +36,9 @@ def test_the_report_counts_images(run: Path) -> None:
     text = text.partition("- python ")[0]  # versions of libraries follow, and the config
     for other in ("target word", "BLEU", "sentence", "translat"):
         assert other not in text, f"{other}: {text[max(0, text.index(other) - 80) :][:160]}"
+    page = (run / "report.html").read_text()
+    assert "nats per image" in page
+    assert "target word" not in page
 
 
 def test_evaluate_gives_the_saved_model_the_score_that_it_had_in_training(run: Path) -> None:

@@ -243,3 +243,9 @@ def test_without_shuffle_buckets_come_in_the_order_of_their_lengths() -> None:
     pairs = corpus(50)
     lengths = [pairs[index][1] for batch in order(pairs, sentences=10, shuffle=False).epoch(3) for index in batch]
     assert lengths == sorted(lengths)
+
+
+def test_sentences_are_not_counted_in_images() -> None:
+    with pytest.raises(LockstepError, match="batch.images counts images") as caught:
+        Order(np.ones(4, int), np.ones(4, int), BatchSettings(images=2), seed=1)
+    assert caught.value.code == 2

@@ -268,6 +268,17 @@ def test_a_resumed_run_must_keep_fixed_settings_and_may_change_free_ones() -> No
     assert differences(config(), config()) == ({}, {})
 
 
+def test_a_task_of_ones_own_has_settings_of_its_own() -> None:
+    """And may do without any text."""
+    tree = {"task": "mine:make", "data": {}, "batch": {"words": 10}, "own": {"kernel": 3, "head": {"width": 8}}}
+    old, new = config(tree=tree), config("own.kernel=5", "own.head.width=9", "own.more=1", tree=tree)
+    assert new.own == {"kernel": 5, "head": {"width": 9}, "more": 1}
+    kept, free = differences(old, new)
+    assert kept == {"own.kernel": (3, 5), "own.head.width": (8, 9), "own.more": (None, 1)}
+    assert free == {}
+    assert refused("own.kernel=5") == "test.yaml: own.kernel is for a task of your own, not for task=auto."
+
+
 def test_a_grammar_that_comes_or_goes_is_a_fixed_difference() -> None:
     files = config("data.grammar=null", "data.train=[a]", "data.validation=[b]")
     kept, _ = differences(files, config())

@@ -15,6 +15,7 @@ from lockstep.data.images import ImageCorpus, ImageSet
 from lockstep.data.images import picture as picture_of
 from lockstep.data.settings import AugmentSettings, BatchSettings
 from lockstep.errors import LockstepError
+from lockstep.files import digest
 from lockstep.models.settings import ResNetSettings
 from lockstep.tasks.classification import Classification
 
@@ -116,6 +117,33 @@ def test_missing_and_damaged_images_end_in_a_sentence(folder: Path, tmp_path: Pa
         file.write(b"x")
     with pytest.raises(LockstepError, match=r"test_batch\.bin is damaged"):
         ImageCorpus.open(folder)
+
+
+def test_the_remedy_for_missing_images_gets_those_that_were_asked_for(tmp_path: Path) -> None:
+    for name, remedy in (("fashion-mnist", "lockstep data get fashion-mnist --to"), ("mine", "lockstep data list")):
+        with pytest.raises(LockstepError) as caught:
+            ImageCorpus.open(tmp_path / name)
+        assert remedy in caught.value.remedy
+
+
+def test_other_bytes_of_the_same_length_are_noticed(folder: Path) -> None:
+    content = bytearray((folder / "test_batch.bin").read_bytes())
+    content[100] ^= 1
+    (folder / "test_batch.bin").write_bytes(content)
+    with pytest.raises(LockstepError, match=r"test_batch\.bin is not the file that source\.json tells of"):
+        ImageCorpus.open(folder)
+
+
+@pytest.mark.parametrize("labels", [12, 9, 0])
+def test_every_image_needs_a_label(tmp_path: Path, labels: int) -> None:
+    write_images(tmp_path, train=10, test=10, idx=True)
+    path = tmp_path / "t10k-labels-idx1-ubyte"
+    path.write_bytes(bytes(8 + labels))
+    source = json.loads((tmp_path / "source.json").read_text())
+    source["files"][path.name] = {"bytes": 8 + labels, "digest": digest(path, "sha256")}
+    (tmp_path / "source.json").write_text(json.dumps(source))
+    with pytest.raises(LockstepError, match=f"has 10 test images and {labels} labels"):
+        ImageCorpus.open(tmp_path)
 
 
 def test_without_augmentation_images_stay_as_they_are() -> None:

@@ -72,6 +72,21 @@ def test_a_unit_computes_what_torch_s_lstm_computes() -> None:
     assert_close(ours, reference(x)[0])
 
 
+def test_kernels_are_given_matrices_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU torch copies them into cuDNN's layout, and refuses to where they are columns of a larger matrix."""
+    given, lstm = list[Tensor](), torch.lstm
+
+    def noted(x: Tensor, counts: Tensor, state: object, weights: list[Tensor], *rest: object) -> object:
+        given.extend(weights)
+        return lstm(x, counts, state, weights, *rest)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(torch, "lstm", noted)
+    lengths = np.array([2, 3])
+    forward(small(), ids(lengths), lengths, ids(lengths), lengths)
+    assert len(given) == 4 * (2 * 2 + 4)
+    assert all(weight.is_contiguous() for weight in given)
+
+
 def by_the_book(model: Lstm, source: list[int], target: list[int]) -> Tensor:
     """One sentence, word by word and without torch's sequence kernels."""
 

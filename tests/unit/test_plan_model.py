@@ -1,6 +1,7 @@
 """Predictions of steps: against measurements, by hand, and by what must always hold."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -60,6 +61,23 @@ def test_a_colocated_server_by_hand() -> None:
 def test_a_dedicated_server_takes_all_gradients_over_its_one_link() -> None:
     found = predicted(Choice("server", servers=1), 4)
     assert found.exposed[0] == pytest.approx(0.2 * 6 / 60 + 4 * 240e6 / 125e6 - 0.2 + 4 * 240e6 / 125e6, rel=0.01)
+
+
+def test_sums_in_the_middle_of_a_step_are_waited_for_by_workers_that_step_together() -> None:
+    """Three sums of 125 kB: a millisecond each, and two latencies."""
+    link = Pipe("1gbit", 125e6, latency_seconds=0.001)
+    plain, norm = (Job(replace(profile(), sums=sums), 1000, True) for sums in ((), (125_000,) * 3))
+
+    def more(choice: Choice, workers: float) -> float:
+        return float(predicted(choice, workers, norm, link).step[0] - predicted(choice, workers, plain, link).step[0])
+
+    for choice in (Choice("allreduce"), Choice("allreduce", "powersgd"), Choice("sharded"), Choice("server")):
+        assert more(choice, 2) == pytest.approx(3 * (0.001 + 2 * 0.001))
+        assert more(choice, 1) == 0
+    for choice in (Choice("local"), Choice("replicas"), Choice("server", mode="async")):
+        assert more(choice, 2) == 0
+    sent = [predicted(Choice("allreduce"), 2, job, link).bytes_sent[0] for job in (plain, norm)]
+    assert sent[1] - sent[0] == 3 * 125_000
 
 
 def test_local_workers_pay_for_a_meeting_once_in_a_round() -> None:

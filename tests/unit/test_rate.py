@@ -51,6 +51,14 @@ def test_every_launch_is_held_against_its_own_schedule(tmp_path: Path) -> None:
     assert "changed between launches" in answer.text
 
 
+def test_the_width_is_what_the_task_said(tmp_path: Path) -> None:
+    """A residual network has no model.width."""
+    run = MadeUp(tmp_path)
+    run.config(schedule={"name": "noam"}, model={"width": None})
+    run.launch(range(1, 21), rate=lambda step: 2.0 * 16**-0.5 * min(step**-0.5, step * 4**-1.5), width=16)
+    assert "follows the formula at every step" in rate.answer(Record.open(tmp_path)).text
+
+
 def test_without_a_schedule_the_answer_is_not_known(tmp_path: Path) -> None:
     MadeUp(tmp_path).launch(range(1, 21))
     (tmp_path / "config.yaml").write_text(json.dumps({"train": {"steps": 20}}))

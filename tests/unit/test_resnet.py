@@ -9,9 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lockstep.errors import LockstepError
 from lockstep.models.batch_norm import BatchNorm
 from lockstep.models.resnet import Block, ResNet
 from lockstep.models.settings import ResNetSettings
+from lockstep.parallel.sums import connect
 
 
 def resnet(depth: int, channels: int | None = None, colours: int = 3) -> ResNet:
@@ -197,3 +199,11 @@ def test_statistics_of_bf16_values_are_not_rounded_to_bf16(layout: torch.memory_
     assert norm.weight.grad is not None
     assert exact.weight.grad is not None
     assert torch.allclose(norm.weight.grad, exact.weight.grad, rtol=1e-3, atol=0.05)
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm1d, nn.BatchNorm2d, nn.SyncBatchNorm])
+def test_torch_s_own_batch_norm_is_refused_where_workers_make_one_update(norm: type[nn.Module]) -> None:
+    model = nn.Sequential(nn.Linear(3, 4), norm(4))
+    with pytest.raises(LockstepError, match=f"{norm.__name__} is torch's own batch norm") as caught:
+        connect(model, lambda tensor: None)
+    assert "lockstep.models.batch_norm.BatchNorm" in caught.value.remedy

@@ -8,6 +8,7 @@ import pytest
 
 from lockstep.explain import overfitting, trained
 from lockstep.explain.record import Record
+from lockstep.explain.report import make
 from madeup import MadeUp
 
 
@@ -148,3 +149,17 @@ def test_a_spent_learning_rate_is_said(tmp_path: Path) -> None:
     found = trained.judge(record)
     assert found.rate_spent
     assert "new run" in trained.answer(record, found).text
+
+
+def test_images_are_not_told_to_use_dropout_and_their_changes_are_a_reason_for_a_gap(tmp_path: Path) -> None:
+    run_with(tmp_path, 600, 50, lambda s: 2.0 + 0.002 * abs(s - 200), lambda s: 0.1 + 40.0 / s, flat_bleu)
+    augment = {"pad": 4, "flip": False, "cutout": 0}
+    smooth = {"steps": 600, "label_smoothing": 0.0}
+    MadeUp(tmp_path).config(data={"images": "here", "augment": augment}, train=smooth, model={"dropout": None})
+    report = make(tmp_path)
+    (by_heart,) = [answer for answer in report.answers if answer.number == 3]
+    assert by_heart.short == "overfitting"
+    assert "The training loss is measured with changed images, the validation loss without" in by_heart.text
+    (stop,) = [one.what for one in report.advice if "stop near step 200" in one.what]
+    assert "data.augment.cutout" in stop
+    assert "dropout" not in stop

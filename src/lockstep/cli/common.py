@@ -101,7 +101,12 @@ def summary_table(summary: "Summary", report: Path | None = None) -> "Table":
     if summary.loss is not None:
         table.add_row("training loss", f"{summary.loss:.3f} per {summary.unit[:-1]} at the last step")
     if summary.best_score is not None:
-        table.add_row("best validation", f"{summary.metric} {summary.best_score:.2f} at step {summary.best_step:,}")
+        best = f"{summary.metric} {summary.best_score:.2f} at step {summary.best_step:,}"
+        if summary.on_test:
+            last = f"{summary.metric} {summary.last_score:.2f} at the last evaluation"
+            table.add_row("on the test set", f"{last} (the best, {best}, was chosen by the test set itself)")
+        else:
+            table.add_row("best validation", best)
     if summary.skipped_steps:
         table.add_row("left out", f"{summary.skipped_steps} steps with a gradient that was not finite")
     if report is not None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from lockstep.explain.compare import Comparison, Curve, Side
+    from lockstep.explain.compare import Comparison, Curve
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 WIDTH = 60
@@ -20,7 +20,7 @@ def compare(
     runs: Annotated[list[str], typer.Argument(help="Run folders or addresses, or folders that hold runs.")],
     by: Annotated[
         Literal["step", "words", "time"],
-        typer.Option(help="What the curves run along: steps, target words or wall time."),
+        typer.Option(help="What the curves run along: steps, words (or images) or wall time."),
     ] = "step",
     html: Annotated[Path | None, typer.Option(help="Write a page with all curves to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
@@ -73,7 +73,7 @@ def parts(found: "Comparison", axis: str) -> "list[Table | Text]":
     shown += [Text(f"{note}\n", style="yellow") for note in found.notes]
     shown.append(_table("Figures", ["", *names], figures(found), right=True))
     wanted = dict.fromkeys(("training loss", "validation loss", found.metric))
-    shown += [_curves(found.sides, curve, axis) for curve in wanted if curve in found.shared]
+    shown += [_curves(found, curve, axis) for curve in wanted if curve in found.shared]
     return shown
 
 
@@ -90,18 +90,16 @@ def _table(title: str, heads: list[str], rows: Sequence[tuple[str, ...]], right:
     return table
 
 
-def _curves(sides: "list[Side]", name: str, axis: str) -> "Table":
-    from lockstep.explain.compare import AXES
-
-    curves = [side.curves[name] for side in sides]
+def _curves(found: "Comparison", name: str, axis: str) -> "Table":
+    curves = [side.curves[name] for side in found.sides]
     last = max(_axis(curve, axis)[-1] for curve in curves)
     low, high = min(min(curve.value) for curve in curves), max(max(curve.value) for curve in curves)
     drawn = [sparkline(_axis(curve, axis), curve.value, last, low, high) for curve in curves]
     rows = [
         (side.name, line, f"{curve.value[0]:.3f} to {curve.value[-1]:.3f}")
-        for side, curve, line in zip(sides, curves, drawn, strict=True)
+        for side, curve, line in zip(found.sides, curves, drawn, strict=True)
     ]
-    title = f"{name} by {AXES[axis]}, 0 to {last:,.0f}; scale {low:.3f} to {high:.3f}"
+    title = f"{name} by {found.axes[axis]}, 0 to {last:,.0f}; scale {low:.3f} to {high:.3f}"
     return _table(title, ["", "", "first to last"], rows)
 
 

@@ -44,6 +44,9 @@ class Order:
     ) -> None:
         if settings.per != "global":
             raise ValueError("a per-worker budget must be turned into a global one first")
+        if settings.words is None and settings.sentences is None:
+            remedy = "Set batch.words or batch.sentences."
+            raise LockstepError("batch.images counts images, and here are none.", remedy, code=2)
         self.source_lengths, self.target_lengths = source_lengths, target_lengths
         self.settings, self.seed = settings, seed
         longest = int(target_lengths.max())

@@ -13,8 +13,9 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from lockstep.data import catalog
 from lockstep.errors import LockstepError
-from lockstep.files import read_json
+from lockstep.files import digest, read_json
 
 Bytes = npt.NDArray[np.uint8]
 SOURCE, CLASSES = "source.json", "classes.txt"
@@ -49,11 +50,13 @@ class ImageCorpus:
     def open(cls, folder: Path, hold_out: int = 0) -> Self:
         source = read_json(folder / SOURCE)
         if source is None or "files" not in source:
-            raise LockstepError(
-                f"There are no images in {folder}.",
-                f"Get them: `lockstep data get cifar10 --to {folder}`, or set data.images.",
-                code=2,
+            known = catalog.load().get(folder.name)
+            get = (
+                f"`lockstep data get {folder.name} --to {folder}` gets them"
+                if known
+                else "`lockstep data list` names some"
             )
+            raise LockstepError(f"There are no images in {folder}.", f"{get}, or set data.images.", code=2)
         for name, known in source["files"].items():
             if not isinstance(known, dict) or not {"bytes", "digest"} <= known.keys():
                 raise LockstepError(
@@ -61,13 +64,13 @@ class ImageCorpus:
                     'Write {"files": {NAME: {"bytes": SIZE, "digest": "sha256:..."}}}.',
                     code=2,
                 )
-            size = (folder / name).stat().st_size if (folder / name).exists() else 0
-            if size != known["bytes"]:
-                raise LockstepError(
-                    f"{folder / name} is damaged: it has {size} bytes instead of {known['bytes']}.", "Get it again."
-                )
+            _check(folder / name, known)
         read = _records if (folder / "test_batch.bin").exists() else _idx
         train, test = read(folder, "train"), read(folder, "test")
+        for name, one in (("training", train), ("test", test)):
+            if not len(one) or len(one) != len(one.images):
+                many = f"{len(one.images)} {name} images and {len(one)} labels"
+                raise LockstepError(f"{folder} has {many}.", "There must be some, and a label for each.", code=2)
         if hold_out >= len(train):
             raise LockstepError(f"data.hold_out={hold_out} leaves none of {len(train)} images to train on.", code=2)
         kept = len(train) - hold_out
@@ -90,6 +93,22 @@ class ImageCorpus:
         sample = images[:: max(1, len(images) // SAMPLE)].astype(np.float32)
         mean, spread = sample.mean((0, 2, 3), np.float64), sample.std((0, 2, 3), dtype=np.float64)
         return mean.tolist(), np.maximum(spread, 1.0).tolist()
+
+
+def _check(path: Path, known: dict[str, Any]) -> None:
+    """Every byte: a run that goes on with other images than it began with must not pass for the same."""
+    size = path.stat().st_size if path.exists() else 0
+    if size != known["bytes"]:
+        raise LockstepError(f"{path} is damaged: it has {size} bytes instead of {known['bytes']}.", "Get it again.")
+    found, kind = "", str(known["digest"]).partition(":")[0]
+    if kind in hashlib.algorithms_available:
+        found = digest(path, kind)
+    if found != known["digest"]:
+        raise LockstepError(
+            f"{path} is not the file that {SOURCE} tells of: its digest is another one.",
+            f"Get it again, or write its digest into {SOURCE} if you changed it yourself.",
+            code=2,
+        )
 
 
 def _facts(source: dict[str, Any], sets: dict[str, ImageSet], classes: list[str], hold_out: int) -> dict[str, Any]:

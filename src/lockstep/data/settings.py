@@ -97,18 +97,24 @@ class DataSettings(Settings):
     """The joint vocabulary."""
 
     @model_validator(mode="after")
-    def _has_text(self) -> Self:
+    def _one_source(self) -> Self:
         if self.images is not None:
             if self.train or self.grammar:
                 raise ValueError("data.images and text (data.train, data.grammar) exclude each other")
             return self
-        if self.grammar is None and not self.train:
-            raise ValueError("name the training text in data.train, or set data.grammar to use the built-in grammar")
-        if self.grammar is None and not self.validation:
-            raise ValueError("name the validation text in data.validation")
         if self.grammar is not None and sorted(self.languages) != ["de", "en"]:
             raise ValueError("the built-in grammar knows English and German: set data.languages to en and de")
         return self
+
+    def check_named(self) -> None:
+        """Is there anything to learn from?"""
+        if self.images is None and self.grammar is None:
+            if not self.train:
+                raise ValueError(
+                    "name the training text in data.train, or set data.grammar to use the built-in grammar"
+                )
+            if not self.validation:
+                raise ValueError("name the validation text in data.validation")
 
 
 class BatchSettings(Settings):

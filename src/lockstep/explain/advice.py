@@ -113,7 +113,10 @@ def _learning(record: Record, trained: Trained, overfitting: Overfitting) -> lis
     if overfitting.verdict == OVERFITTING and overfitting.best is not None:
         best = count(overfitting.steps[overfitting.best])
         why = f"The validation loss was lowest at step {best}; training beyond it made the loss worse."
-        what = f"More text, more model.dropout, or stop near step {best}."
+        more = "text, more model.dropout"
+        if record.setting("data.images"):
+            more = "images, a data.augment.cutout of a quarter to half their width, more optimizer.weight_decay"
+        what = f"More {more}, or stop near step {best}."
         return [Advice(what, overfitting.rise / (1 + overfitting.rise), "validation loss", why)]
     if trained.verdict == LEARNING and loss.curve is not None and loss.values[-1] and isinstance(goal, int):
         unfinished = record.reached < goal

@@ -12,10 +12,9 @@ from lockstep.explain.summary import Summary, summary_of
 from lockstep.explain.system import machines
 from lockstep.settings import flat
 
-AXES = {"step": "step", "words": "target words", "seconds": "seconds of training, pauses between launches left out"}
 MOST_POINTS = 300
-PLACES = ("data.folder", "data.corpus")
-"""Where the text lies says nothing; its digest does."""
+PLACES = ("data.folder", "data.corpus", "data.images")
+"""Where text or images lie says nothing; its digest does."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +91,12 @@ class Comparison:
     @property
     def metric(self) -> str:
         return self.sides[0].metric
+
+    @property
+    def axes(self) -> dict[str, str]:
+        """What curves run along, by the names of a curve's numbers."""
+        unit, seconds = self.sides[0].summary.unit, "seconds of training, pauses between launches left out"
+        return {"step": "step", "words": unit, "seconds": seconds}
 
     @property
     def shared(self) -> list[str]:
@@ -207,7 +212,9 @@ def _notes(sides: list[Side], settings: list[Difference], environment: list[Diff
         counts = " and ".join(str(value) for value in changed["workers"])
         notes.append(f"They had {counts} workers: speeds are of all workers together.")
     if "batch" in changed:
-        notes.append("A step is not the same amount of text in each: compare their learning by words.")
+        unit = sides[0].summary.unit
+        what, unit = ("text", "words") if unit == "target words" else (unit, unit)
+        notes.append(f"A step is not the same amount of {what} in each: compare their learning by {unit}.")
     if "corpus" in changed:
         notes.append("They learned from different corpora: losses and scores measure different things.")
     elif changed.keys() & {"train.label_smoothing", "data.vocabulary.size"}:

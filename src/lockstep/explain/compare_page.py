@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from lockstep.explain.charts import plotly_script
-from lockstep.explain.compare import AXES, Comparison
+from lockstep.explain.compare import Comparison
 from lockstep.explain.compare_rows import differences, figures
 
 TEMPLATE = Path(__file__).with_name("templates") / "compare.html.j2"
@@ -18,7 +18,7 @@ def page(found: Comparison) -> str:
     facts = found.as_dict()
     names = [side.name for side in found.sides]
     curves = {name: [side["curves"][name] for side in facts["sides"]] for name in found.shared}
-    drawn = {"names": names, "axes": AXES, "curves": curves, "phases": _phases(found)}
+    drawn = {"names": names, "axes": found.axes, "curves": curves, "phases": _phases(found)}
     return template.render(
         found=found,
         names=names,

@@ -105,9 +105,13 @@ def _decide(
 def answer(record: Record, found: Overfitting) -> Answer:
     tones: dict[str, Tone] = {OVERFITTING: "mind", WIDENING: "mind", NOT_OVERFITTING: "good"}
     text = f"{found.verdict.capitalize()}: {found.reason}."
-    smoothing = record.setting("train.label_smoothing", 0.0)
-    dropout = record.setting("model.dropout", 0.0)
-    causes = [name for name, value in (("label smoothing", smoothing), ("dropout", dropout)) if value]
+    changed = any(record.setting(f"data.augment.{how}") for how in ("pad", "flip", "cutout"))
+    known = {
+        "label smoothing": record.setting("train.label_smoothing"),
+        "dropout": record.setting("model.dropout"),
+        "changed images": changed and record.setting("data.images"),
+    }
+    causes = [name for name, value in known.items() if value]
     if causes:
         text += (
             f" The training loss is measured with {' and '.join(causes)}, the validation loss without: look at how the gap "

@@ -14,6 +14,7 @@ from lockstep.explain.answer import Answer, Figure, Tone, told
 from lockstep.explain.record import Record
 from lockstep.explain.steps import Column
 from lockstep.explain.units import count, plain, plural, share
+from lockstep.settings import flat
 
 QUESTION = "What does the learning-rate curve show?"
 DEVIATION, ROUNDING = 1e-4, 1e-6
@@ -35,12 +36,12 @@ class Schedule:
     drop: float = 1.0
 
     @classmethod
-    def of(cls, settings: dict[str, Any]) -> "Schedule | None":
-        """From settings by dotted name; None when they are not there."""
+    def of(cls, settings: dict[str, Any], width: Any = None) -> "Schedule | None":
+        """From settings by dotted name, and the width that the model told; None when they are not there."""
         try:
             name, peak, factor = (settings[f"schedule.{key}"] for key in ("name", "peak", "factor"))
             warmup, floor = int(settings["schedule.warmup"]), float(settings["schedule.floor"])
-            steps, width = int(settings["train.steps"]), int(settings.get("model.width") or 1)
+            steps, width = int(settings["train.steps"]), int(width or settings.get("model.width") or 1)
             drops = tuple(int(step) for step in settings.get("schedule.drops") or ())
             drop = float(settings.get("schedule.drop") or 1.0)
             return cls(str(name), float(peak), float(factor), warmup, floor, steps, width, drops, drop)
@@ -108,19 +109,12 @@ class Schedule:
         return f"{rise}, {fall}."
 
 
-def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for name, value in tree.items():
-        values |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-    return values
-
-
 def schedules(record: Record) -> dict[int, Schedule]:
     """The schedule of every attempt: the config is the last one's, and each launch told what it changed."""
-    settings = _flat(record.config)
+    settings = flat(record.config)
     found: dict[int, Schedule] = {}
     for launch in reversed(record.launches):
-        schedule = Schedule.of(settings)
+        schedule = Schedule.of(settings, launch.facts.get("width"))
         if schedule is not None:
             found[launch.attempt] = schedule
         changed = launch.facts.get("changed")
@@ -143,7 +137,7 @@ def expected(record: Record, known: dict[int, Schedule]) -> Column:
 
 def answer(record: Record) -> Answer:
     steps, known = record.primary.steps, schedules(record)
-    schedule = known[max(known)] if known else Schedule.of(_flat(record.config))
+    schedule = known[max(known)] if known else Schedule.of(flat(record.config))
     if schedule is None:
         return Answer(6, QUESTION, "not known", "The schedule is not in config.yaml.", "unknown")
     figures = [

@@ -39,6 +39,8 @@ class Summary:
     loss: float | None
     best_score: float | None
     best_step: int | None
+    last_score: float | None
+    on_test: bool  # nothing was held out, so that scores during training are of the test set
     metric: str
     signature: str
     skipped_steps: int
@@ -90,6 +92,8 @@ def summary_of(record: Record) -> Summary:
         loss=last_loss if math.isfinite(last_loss) else None,
         best_score=None if best is None else float(values[best]),
         best_step=None if best is None else int(scored[best]),
+        last_score=float(values[-1]) if len(values) else None,
+        on_test=_on_test(record),
         metric=record.metric,
         signature=str(last.get("signature") or ""),
         skipped_steps=int((steps.applied == 0).sum()),
@@ -108,6 +112,11 @@ def words_per_second(record: Record) -> float | None:
     if all((steps.common == 1).all() for steps in everybody):
         return float(np.nansum(everybody[0].global_words) / everybody[0].seconds.sum())
     return float(sum(np.nansum(steps.target_words) / steps.seconds.sum() for steps in everybody))
+
+
+def _on_test(record: Record) -> bool:
+    sets = record.data.get("sets")
+    return isinstance(sets, dict) and "test" in sets and "validation" not in sets
 
 
 def _seconds(worker: Worker, kind: str) -> float:

@@ -136,7 +136,9 @@ def answer(record: Record, found: Trained) -> Answer:
             "with twice the train.steps from the start."
         )
     figures = [figure for one in (loss, score) if one is not None for figure in _figures(one)]
-    return Answer(2, QUESTION, found.verdict, text, tones.get(found.verdict, "unknown"), figures, _charts(loss, score))
+    return Answer(
+        2, QUESTION, found.verdict, text, tones.get(found.verdict, "unknown"), figures, _charts(found, record.unit)
+    )
 
 
 def _figures(one: Series) -> list[Figure]:
@@ -165,12 +167,12 @@ def _figures(one: Series) -> list[Figure]:
     return figures
 
 
-def _charts(loss: Series, score: Series | None) -> list[charts.Chart]:
-    drawn = [_chart(loss, "--blue")] if len(loss.values) else []
-    return [*drawn, _chart(score, "--green")] if score is not None and len(score.values) else drawn
+def _charts(found: Trained, unit: str) -> list[charts.Chart]:
+    both = ((found.loss, "--blue"), (found.score, "--green"))
+    return [_chart(one, colour, unit) for one, colour in both if one is not None and len(one.values)]
 
 
-def _chart(one: Series, colour: str) -> charts.Chart:
+def _chart(one: Series, colour: str, unit: str) -> charts.Chart:
     lines = [charts.Line("measured", one.steps, one.values, colour, markers=True, goes_on=one.curve is not None)]
     bands, marks = list[charts.Band](), list[tuple[float, str]]()
     name = shown(one.name)
@@ -181,6 +183,6 @@ def _chart(one: Series, colour: str) -> charts.Chart:
         marks = [(float(one.steps[-1]), "now")]
         lines.append(charts.Line("expected", ahead, one.curve.at(ahead), colour, "dot"))
         says += f" At twice the steps {number(float(one.curve.at(ahead)[-1]))} is expected."
-    unit = "nats per target word" if one.name == "loss" else name
+    scale = f"nats per {unit.removesuffix('s')}" if one.name == "loss" else name
     key = f"trained-{one.name.replace('_', '-').lower()}"
-    return charts.lines(key, f"Validation {name}, and where it is heading", says, lines, "step", unit, bands, marks)
+    return charts.lines(key, f"Validation {name}, and where it is heading", says, lines, "step", scale, bands, marks)

@@ -57,7 +57,7 @@ def prove(
     choices = read_json(run.choices) or {}
     settings = _settings(choices, last, steps)
     shared = dict(choices["batch"])
-    alone = [f"batch.{name}={_part(shared[name], workers)}" for name in ("words", "sentences")]
+    alone = one_share(shared, workers)
     kinds: dict[str, tuple[list[str], int, int, str]] = {
         "full": ([], workers, servers, "nothing"),
         "communication": ([], workers, servers, "communication"),
@@ -97,8 +97,10 @@ def _settings(choices: dict[str, Any], launch: Line, steps: int) -> list[str]:
     return [*batch, *often, *kept, f"train.steps={steps}"]
 
 
-def _part(size: int | None, workers: int) -> str:
-    return "null" if size is None else str(max(1, size // workers))
+def one_share(batch: dict[str, int | None], workers: int) -> list[str]:
+    """Settings of the batch that one of so many workers computes."""
+    sizes = {name: batch.get(name) for name in ("words", "sentences", "images")}
+    return [f"batch.{name}={'null' if size is None else max(1, size // workers)}" for name, size in sizes.items()]
 
 
 def judge(found: dict[str, list[Trial]], workers: int, link: str | None = None) -> Proof:

@@ -28,6 +28,7 @@ class BatchNorm(nn.Module):
         self.running_mean: Tensor
         self.running_var: Tensor
         self.sum_over_workers: SumOverWorkers | None = None  # set by a strategy whose workers move together
+        self.sum_bytes = (24 * channels, 16 * channels)  # forward and backward, for whoever plans
 
     def forward(self, values: Tensor) -> Tensor:
         if not self.training:

@@ -63,7 +63,8 @@ class Layer(nn.Module):
         if state is None:
             zeros = x.new_zeros(directions, int(counts[0]), self.width)
             state = zeros, zeros
-        weights = [weight for unit in self.units for weight in unit.weights()]  # type: ignore[operator]
+        # In one piece each: cuDNN's copy into its own layout takes no matrices that are cut out of others.
+        weights = [weight.contiguous() for unit in self.units for weight in unit.weights()]  # type: ignore[operator]
         # In fp32: not every CPU has a bf16 kernel for sentences of equal length, and on CUDA autocast would take fp16 for
         # cuDNN, whatever was asked for, without the loss scaling that it needs.
         with torch.autocast(x.device.type, enabled=False):

@@ -11,13 +11,24 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from lockstep.errors import LockstepError
 from lockstep.parallel.compress import ring_bytes
 from lockstep.parallel.strategy import Clock, Outcome
 from lockstep.team import Team
 
+BATCH_NORMS = nn.modules.batchnorm._BatchNorm  # noqa: SLF001
+"""The base of torch's own, whose statistics and saved averages would be one worker's."""
+
 
 def connect(module: nn.Module, sum_over_workers: Callable[[Tensor], None]) -> None:
     for layer in module.modules():
+        if isinstance(layer, BATCH_NORMS):
+            raise LockstepError(
+                f"{type(layer).__name__} is torch's own batch norm, which does not know the workers of a run: what is "
+                "learned would depend on their number.",
+                "Use lockstep.models.batch_norm.BatchNorm in its place, or one worker.",
+                code=2,
+            )
         if hasattr(layer, "sum_over_workers"):
             setattr(layer, "sum_over_workers", sum_over_workers)  # noqa: B010
 

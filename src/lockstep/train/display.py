@@ -33,8 +33,9 @@ class Display:
     def evaluation(self, step: int, scores: Scores, seconds: float, best: bool) -> None:
         named = {"eval_loss" if name == "loss" else name: value for name, value in scores.values.items()}
         self._board.scalars(step, named)
-        metric = self._task.metric
-        shown = f"step {step:,}: loss {scores.values['loss']:.3f}, {metric} {scores.values[metric]:.2f}"
+        told = [f"loss {scores.values['loss']:.3f}"] if "loss" in scores.values else []
+        told += [f"{name} {scores.values[name]:.2f}" for name in {self._task.metric} - {"loss"}]
+        shown = f"step {step:,}: {', '.join(told)}"
         self.say(f"{shown}{' (best so far)' if best else ''}, {seconds:.1f} s", "green" if best else "")
 
     def sample(self, line: dict[str, Any]) -> None:

@@ -125,7 +125,7 @@ class Loop:
                 reason = self._reason_to_stop() or ("signal" if told else None)
                 if left_out():
                     continue
-                evaluates = reason != "signal" and (step % settings.evaluate_every == 0 or reason == "finished")
+                evaluates = reason != "signal" and self._evaluated(step)
                 saves = reason is not None or step % settings.checkpoint_every == 0
                 if not (evaluates or saves):
                     continue
@@ -268,10 +268,15 @@ class Loop:
         self.progress.epoch, self.progress.cursor = claim.batch.after.epoch, claim.batch.after.cursor
         self.progress.score = None
 
+    def _evaluated(self, step: int) -> bool:
+        """Is the model scored after this step?"""
+        every, last = self.config.train.evaluate_every, self.config.train.steps
+        return every is not None and (step % every == 0 or step >= last)
+
     def _due(self, step: int) -> bool:
         """Is the model looked at after this step?"""
         settings = self.config.train
-        return step % settings.evaluate_every == 0 or step % settings.checkpoint_every == 0 or step >= settings.steps
+        return self._evaluated(step) or step % settings.checkpoint_every == 0 or step >= settings.steps
 
     def _ready(self, claim: Claim[GlobalBatch] | Rest[GlobalBatch]) -> Sequence[MicroBatch]:
         """The tensors of a share, made in the background."""
@@ -378,10 +383,9 @@ class Loop:
 
     def _missed_evaluation(self) -> bool:
         """Did the run stop or die between its last checkpoint and that step's evaluation?"""
-        step, settings = self.progress.step, self.config.train
-        if self.healed or self.progress.score is not None or step == 0:
+        if self.healed or self.progress.score is not None or self.progress.step == 0:
             return False
-        return step % settings.evaluate_every == 0 or step >= settings.steps
+        return self._evaluated(self.progress.step)
 
     def _make_up(self, forward: Callable[[], AbstractContextManager[Any]]) -> str | None:
         """Makes the evaluation that was missed; returns why to stop, the same for all workers. Where they go their own way

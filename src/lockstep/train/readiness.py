@@ -17,6 +17,7 @@ class Readiness:
 
     def __init__(self, module: nn.Module, clock: PhaseClock, journal: Journal) -> None:
         self._clock, self._journal = clock, journal
+        self._sums = [size for layer in module.modules() for size in getattr(layer, "sum_bytes", ())]
         self._parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
         self._seconds: dict[str, list[float]] = {name: [] for name in self._parameters}
         self._passes: list[float] = []
@@ -55,4 +56,4 @@ class Readiness:
             {"name": name, "shape": list(parameter.shape), "seconds": median(self._seconds[name] or [whole])}
             for name, parameter in self._parameters.items()
         ]
-        self._journal.write("profile", steps=STEPS, backward_seconds=whole, tensors=tensors)
+        self._journal.write("profile", steps=STEPS, backward_seconds=whole, tensors=tensors, sums=self._sums)

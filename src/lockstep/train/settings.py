@@ -12,8 +12,9 @@ class TrainSettings(Settings):
 
     steps: int = Field(100_000, ge=1)
     """Updates of the parameters in total; raise it to go on with a finished run."""
-    evaluate_every: int = Field(1000, ge=1)
-    """Steps between two evaluations on the validation text (one more comes at the end)."""
+    evaluate_every: int | None = Field(1000, ge=1)
+    """Steps between two evaluations on the validation text or images (one more comes at the end); null: none at all, when
+    only the speed matters."""
     checkpoint_every: int = Field(1000, ge=1)
     """Steps between two checkpoints (one more comes at the end)."""
     keep_last: int = Field(2, ge=1)

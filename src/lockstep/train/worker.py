@@ -199,6 +199,7 @@ def _train(
         emulated=emulated(choices["precision"], team.device),
         threads=threads,
         unit=task.unit,
+        width=task.width,
         metric=task.metric,
         higher_is_better=task.higher_is_better,
         without=left_out(),

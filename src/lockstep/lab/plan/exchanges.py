@@ -1,7 +1,7 @@
 """What communication adds to a step under each strategy, for arrays of worker counts. docs/plan.md derives every line."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,6 +41,13 @@ class Exchanged:
     bytes_sent: Column
     computing: Column  # additional
     update: Column  # instead of a worker's own
+
+    def after_sums(self, job: Job, wiring: Wiring, workers: Column) -> "Exchanged":
+        """With the small sums for which layers wait in the middle of both passes (batch norm): nothing hides them."""
+        sizes = job.profile.sums
+        waits = sum((wiring.all_reduce(size, workers) for size in sizes), np.zeros_like(workers))
+        sent = 2 * (workers - 1) / workers * sum(sizes)
+        return replace(self, exposed=self.exposed + waits, bytes_sent=self.bytes_sent + sent)
 
     def among(self, many: np.ndarray, doing: Parts) -> "Exchanged":
         """Where there are many workers; one alone exchanges nothing."""

@@ -81,6 +81,11 @@ class Choice:
         return cls(name, **values)
 
     @property
+    def one_update(self) -> bool:
+        """Do all workers take every step together?"""
+        return self.strategy in ("allreduce", "sharded") or (self.strategy == "server" and self.mode == "sync")
+
+    @property
     def name(self) -> str:
         more = {"server": f" {self.mode}", "local": f" every {self.every}"}.get(self.strategy, "")
         more += f", {self.servers} servers" if self.servers else ""

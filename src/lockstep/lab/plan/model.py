@@ -42,7 +42,10 @@ def forecast(job: Job, choice: Choice, wiring: Wiring, workers: Column, errors: 
     doing = Parts(slow * before, slow * backward, slow * point.update, slow * point.other)
     wait = job.profile.spread * expected_maximum(workers) * np.sqrt(count) * (forward + backward)
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = EXCHANGES[choice.strategy](job, choice, wiring, workers, doing).among(workers > 1, doing)
+        found = EXCHANGES[choice.strategy](job, choice, wiring, workers, doing)
+        if choice.one_update:
+            found = found.after_sums(job, wiring, workers)
+        found = found.among(workers > 1, doing)
     if choice.strategy == "local":
         wait = wait / np.sqrt(choice.every)  # over a round fast and slow steps of a worker even out
     elif choice.strategy == "replicas" or choice.mode == "async":

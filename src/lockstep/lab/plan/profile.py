@@ -49,6 +49,7 @@ class Profile:
     precision: str
     device: str
     unit: str = "words"
+    sums: tuple[int, ...] = ()  # bytes of each small sum at which all workers meet in the middle of a step (batch norm)
 
     def computing(self, words: Column) -> tuple[Column, Column]:
         """Seconds of forward and backward for other sizes of batch: on the line through the measured sizes, or in
@@ -71,8 +72,8 @@ class Profile:
     def of(cls, facts: dict[str, Any]) -> Self:
         tensors = tuple(Tensor(one["name"], tuple(one["shape"]), one["ready"]) for one in facts["tensors"])
         points = tuple(Point(**point) for point in facts["points"])
-        known = {key: value for key, value in facts.items() if key not in ("lockstep", "tensors", "points")}
-        return cls(tensors=tensors, points=points, **known)
+        known = {key: value for key, value in facts.items() if key not in ("lockstep", "tensors", "points", "sums")}
+        return cls(tensors=tensors, points=points, sums=tuple(facts.get("sums", ())), **known)
 
 
 def load(path: Path) -> Profile:
@@ -135,6 +136,7 @@ def of_run(run: Path) -> Profile:
         precision=launches[-1]["precision"],
         device="cpu",
         unit=launches[-1].get("unit", "words"),
+        sums=tuple(profiles[-1]["sums"]),
     )
 
 
