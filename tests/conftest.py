@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # where it is ignored, programs started here could not be told
+for name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE"):  # they colour what a test reads
+    os.environ.pop(name, None)
+DIRECT = "127.0.0.1,localhost,.invalid"
+"""Servers of tests, and names that must not be found, are asked without a proxy."""
+os.environ |= dict.fromkeys(("no_proxy", "NO_PROXY"), ",".join(filter(None, [os.environ.get("no_proxy"), DIRECT])))
 
 WORDS = [consonant + vowel for consonant in "bdgklmn" for vowel in "aeiou"]
 LSTM = ("model.name=lstm", "model.encoder_layers=1", "model.decoder_layers=2", "model.width=16")
@@ -43,9 +48,12 @@ emulated_network = pytest.mark.skipif(
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of one file share its runs, so they go to one process unless they name a group of their own."""
+    """Tests of one file share its runs, so they go to one process unless they name a group of their own. Emulated hosts
+    belong to the whole machine, and what one test leaves behind on purpose another one would clean up."""
     for item in items:
-        if item.get_closest_marker("xdist_group") is None:
+        if any(mark == emulated_network.mark for mark in item.iter_markers("skipif")):
+            item.add_marker(pytest.mark.xdist_group("emulated-hosts"))
+        elif item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(str(item.path)))
 
 

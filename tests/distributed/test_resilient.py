@@ -160,7 +160,7 @@ def test_when_all_died_they_go_on_from_the_last_checkpoint_until_the_restarts_ar
         journal = read(tmp_path / "journal", rank)
         back = [line for line in journal.events if line["kind"] in ("resume", "heal")]
         assert [line["step"] for line in back][-1] >= 40
-        assert journal.steps[-1]["step"] == 46
+    assert max(steps(tmp_path, rank)[-1]["step"] for rank in (0, 1)) == 46
     lockstep(*train)
     assert check_replicas_are_identical(tmp_path, 2) == 60
     check_every_sentence_was_used_once(tiny, tmp_path, 2)

@@ -60,7 +60,8 @@ def wait_for(condition: Any) -> None:
 
 def test_tensorboard_shows_runs_side_by_side_by_name(runs: Path, tmp_path: Path) -> None:
     with board(runs / "one", runs / "two", TMPDIR=str(tmp_path)) as (process, address):
-        wait_for(lambda: sorted(ask(address, "data/runs")) == ["one", "two"])
+        wait_for(lambda: sorted(ask(address, "data/plugin/scalars/tags")) == ["one", "two"])
+        assert sorted(ask(address, "data/runs")) == ["one", "two"]
         for name in ("one", "two"):
             tags = ask(address, "data/plugin/scalars/tags")
             assert "train_loss" in tags[name]

@@ -29,11 +29,6 @@ CIFAR_MD5 = [
 LINES = 40
 
 
-@pytest.fixture(autouse=True)
-def _local_server_without_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-
-
 @pytest.fixture
 def server() -> Iterator[FileServer]:
     with file_server() as server:

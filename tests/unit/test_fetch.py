@@ -43,8 +43,7 @@ class Heard:
 
 
 @pytest.fixture(autouse=True)
-def _no_proxy_and_short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(downloading, "LONGEST_PAUSE_SECONDS", 0.01)
 
 

@@ -81,7 +81,7 @@ def test_a_port_that_was_taken_meanwhile_is_chosen_again(monkeypatch: pytest.Mon
 
 
 def test_the_worker_that_failed_first_is_blamed() -> None:
-    cause = failure("time.sleep(0.5); os.kill(os.getpid(), signal.SIGKILL)", "raise SystemExit(1)")
+    cause = failure("time.sleep(3); os.kill(os.getpid(), signal.SIGKILL)", "raise SystemExit(1)")
     assert cause.message.startswith("Worker 1 (process ")
     assert cause.message.endswith("ended with exit code 1; see its message above.")
 

