@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,30 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def whole_folder(to: Path) -> Iterator[Path]:
+    """An empty folder to fill. It takes its place at the end, so that `to` exists whole or not at all. To be used under a
+    lock: what an interrupted process left beside it is removed."""
+    for left in to.parent.glob(f".{to.name}.partial-*"):
+        shutil.rmtree(left)
+    partial = to.with_name(f".{to.name}.partial-{os.getpid()}")
+    try:
+        partial.mkdir()
+        yield partial
+        if to.exists():
+            to.rmdir()  # empty, else it fails
+        partial.rename(to)
+        sync(to.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def facts_of_files(folder: Path) -> dict[str, dict[str, Any]]:
+    """Size and digest of every file."""
+    paths = sorted(folder.iterdir())
+    return {path.name: {"bytes": path.stat().st_size, "digest": digest(path, "sha256")} for path in paths}
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -53,6 +53,23 @@ def test_evaluate_gives_the_saved_model_the_score_that_it_had_in_training(run: P
     assert "--beam" in lockstep("evaluate", run, "--beam", 2, code=2).stderr
 
 
+def test_folders_of_pictures_are_trained_on(tmp_path: Path) -> None:
+    for number in range(30):
+        for kind, shade in (("dark", 30), ("light", 220)):
+            (tmp_path / "shades" / kind).mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (30, 20), (shade + number % 9,) * 3).save(tmp_path / "shades" / kind / f"{number}.png")
+    corpus, run = tmp_path / "corpus", tmp_path / "run"
+    told = lockstep("data", "pictures", tmp_path / "shades", "--to", corpus, "--size", 16).stdout
+    assert "Images of 2 classes" in told
+    assert "dark" in lockstep("data", "describe", corpus).stdout
+    smaller = ("model.depth=8", "model.channels=4", "train.steps=40", "train.precision=fp32", "train.threads=1")
+    lockstep("train", corpus / "corpus.yaml", *smaller, "--workers", 2, "--run", run)
+    assert json.loads(lockstep("evaluate", run, "--json").stdout)["accuracy"] == 100.0
+    shown = lockstep("classify", run, tmp_path / "shades" / "light" / "1.png").stdout
+    assert "light" in shown
+    assert "images of 16 x 16 points, 3 channels, 2 classes" in lockstep("data", "describe", run).stdout
+
+
 def test_pictures_are_classified(run: Path, tiny_images: Tiny, tmp_path: Path) -> None:
     corpus = ImageCorpus.open(tiny_images.folder / "images")
     test, names = corpus.sets["test"], [tmp_path / f"{number}.png" for number in range(20)]

@@ -47,10 +47,12 @@ def test_records_become_labels_and_colour_planes(folder: Path) -> None:
     assert first.labels[0] == raw[0]
     assert first.images[0].tobytes() == raw[1 : 1 + 3072]
     assert len(corpus.sets["test"]) == len(corpus.sets["validation"]) == 20
-    assert corpus.facts["sets"] == {
-        "train": {"images": 50, "bytes": 50 * 3072},
-        "test": {"images": 20, "bytes": 20 * 3072},
+    known = corpus.facts["sets"]
+    assert {name: (one["images"], one["bytes"]) for name, one in known.items()} == {
+        "train": (50, 50 * 3072),
+        "test": (20, 20 * 3072),
     }
+    assert known["train"]["classes"] == [list(raw[::3073]).count(label) for label in range(10)]
 
 
 def test_a_list_of_files_without_digests_is_refused(folder: Path) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lockstep.data.catalog import Entry
     from lockstep.data.get import Result
 
-app = typer.Typer(help="List known corpora, get one, look into text.", no_args_is_help=True)
+app = typer.Typer(help="List known corpora, get one, make one of pictures, look into them.", no_args_is_help=True)
 app.command()(describe)
 
 Catalog = Annotated[
@@ -97,6 +97,36 @@ def get(
     _print_result(name, result)
 
 
+@app.command()
+def pictures(
+    folder: Annotated[
+        Path, typer.Argument(help="FOLDER/CLASS/*.jpg, or train/ and test/ with a folder for each class.")
+    ],
+    to: Annotated[Path | None, typer.Option("--to", help="The folder to make; corpora/FOLDER when not given.")] = None,
+    size: Annotated[int, typer.Option(min=8, max=1024, help="Points of an image's side; pictures are squeezed.")] = 32,
+    grey: Annotated[bool, typer.Option("--grey", help="Without colours.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
+) -> None:
+    """Make images to train on from picture files (PNG, JPEG, ...), one folder for each class.
+
+    Without a test/ folder about a tenth of the pictures is kept for the test, always the same ones. It writes a config
+    that `train` takes as it is.
+    """
+    from lockstep.cli.common import print_json
+    from lockstep.data.pictures import make
+
+    target = (to or Path("corpora") / folder.resolve().name).expanduser()
+    with _Terminal(counts=True) as talk:
+        made = make(folder.expanduser(), target, size, grey, talk.progress)
+    config = target / f"{target.name}.yaml"
+    if as_json:
+        print_json({"folder": str(target), "config": str(config)} | made)
+        return
+    counts = ", ".join(f"{name} {count:,}" for name, count in made["counts"].items())
+    print(f"Images of {len(made['classes'])} classes are in {_near(target)}: {counts}")
+    print(f"Next: lockstep train {_near(config)}")
+
+
 def _print_result(name: str, result: "Result") -> None:
     counts = ", ".join(f"{key} {count:,}" for key, count in result.facts["counts"].items())
     place = _near(result.folder)
@@ -130,12 +160,22 @@ def _description(name: str, entry: "Entry") -> str:
 class _Terminal:
     """Lines and a progress bar on stderr, so that stdout holds the result only."""
 
-    def __init__(self) -> None:
+    def __init__(self, counts: bool = False) -> None:
+        """`counts`: progress is in pieces, not in bytes."""
         from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
 
         self._console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        far = (MofNCompleteColumn(), TimeRemainingColumn()) if counts else (DownloadColumn(), TransferSpeedColumn())
+        columns = (TextColumn("{task.description}"), BarColumn(), *far)
         self._progress = Progress(
             *columns, console=self._console, transient=True, disable=not self._console.is_terminal
         )

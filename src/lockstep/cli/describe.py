@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 BAR_CELLS, HISTOGRAM_ROWS = 40, 20
@@ -16,7 +17,8 @@ def describe(
     path: Annotated[Path, typer.Argument(help="A corpus folder, or a run folder.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
 ) -> None:
-    """Show what a prepared corpus holds: files, pairs, words, lengths, and what cleaning removed for which reason."""
+    """Show what a corpus holds: files, pairs, words, lengths, and what cleaning removed for which reason; of images, how
+    many there are of each class."""
     from rich.console import Console
     from rich.markup import escape
 
@@ -27,6 +29,9 @@ def describe(
         print_json({"path": str(path)} | facts)
         return
     console = Console()
+    if "classes" in facts:
+        _print_images(console, path, facts)
+        return
     source, target = facts["languages"]
     console.print(f"[bold]{escape(str(path))}[/]: {source} to {target}, {facts['megabytes']:,.1f} MB of text")
     console.print(_sets(facts))
@@ -42,24 +47,46 @@ def describe(
     console.print(f"corpus digest: {facts['digest']}")
 
 
+def _print_images(console: "Console", path: Path, facts: dict[str, Any]) -> None:
+    from rich.markup import escape
+
+    channels, height, width = facts["shape"]
+    what = f"{width} x {height} points, {channels} channel{'s' * (channels > 1)}, {len(facts['classes'])} classes"
+    console.print(f"[bold]{escape(str(path))}[/]: images of {what}")
+    sets = facts["sets"]
+    table = _table("Images of each class", ["class"], list(sets))
+    table.add_column(no_wrap=True)
+    for place, name in enumerate(facts["classes"] if "classes" in sets["train"] else ()):  # older runs know totals only
+        counts, most = [one["classes"][place] for one in sets.values()], max(sets["train"]["classes"])
+        table.add_row(escape(name), *(f"{count:,}" for count in counts), bar(counts[0] / most))
+    table.add_row("together", *(f"{one['images']:,}" for one in sets.values()), "")
+    console.print(table)
+    console.print(f"corpus digest: {facts['digest']}")
+
+
 def read_facts(path: Path) -> dict[str, Any]:
     """The facts of a corpus folder, or of the corpus that a run was trained on."""
     from lockstep.data.corpus import INDEX
+    from lockstep.data.images import CLASSES, SOURCE, ImageCorpus
     from lockstep.errors import LockstepError
     from lockstep.files import read_json
     from lockstep.rundir import RunDirectory
 
+    if (path / SOURCE).exists() and (path / CLASSES).exists():
+        return ImageCorpus.open(path).facts
     for place in (path / INDEX, RunDirectory(path).data):
         if (facts := read_json(place)) is None:
             continue
+        if isinstance(facts, dict) and "classes" in facts:
+            return facts
         if not isinstance(facts, dict) or "length_step" not in facts.get("sets", {}).get("train", {}):
             raise LockstepError(
                 f"{place} was written by another version of Lockstep.", "Prepare it again: `lockstep prepare --force`."
             )
         return facts
     raise LockstepError(
-        f"{path} is neither a prepared corpus nor a run: it has no {INDEX} and no data.json.",
-        "Name the folder that `lockstep prepare` printed, or a run folder.",
+        f"{path} is neither a corpus nor a run: it has no {INDEX}, no {CLASSES} and no data.json.",
+        "Name the folder that `lockstep prepare` printed, a folder of images, or a run folder.",
         code=2,
     )
 

@@ -4,8 +4,6 @@ The folder is made beside its place and renamed at the end: it exists whole or n
 where everything came from.
 """
 
-import os
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +14,17 @@ import yaml
 from lockstep.data.catalog import Entry
 from lockstep.data.fetch import Fetched, Talk, fetch, forget_first_digests
 from lockstep.errors import LockstepError
-from lockstep.files import digest, disk_error, locked, read_json, sync, write_json, write_whole
+from lockstep.files import (
+    digest,
+    disk_error,
+    facts_of_files,
+    locked,
+    read_json,
+    sync,
+    whole_folder,
+    write_json,
+    write_whole,
+)
 
 Recipe = Callable[[Entry, Mapping[str, Path], Path], dict[str, int]]
 SOURCE = "source.json"
@@ -51,23 +59,14 @@ def get(
         with locked(to.with_name(f".{to.name}.lock")):
             if there := _there(name, to):
                 return there
-            _remove_partials(to)
             pieces = fetch(name, entry, talk, cache=cache, folder=folder, tries=tries)
-            partial = to.with_name(f".{to.name}.partial-{os.getpid()}")
-            try:
-                partial.mkdir()
-                talk.say(f"{name}: making the corpus")
+            talk.say(f"{name}: making the corpus")
+            with whole_folder(to) as partial:
                 try:
                     _make(name, entry, pieces, partial, to)
                 except LockstepError:
                     forget_first_digests(pieces)
                     raise
-                if to.exists():
-                    to.rmdir()  # empty: _there has looked
-                partial.rename(to)
-                sync(to.parent)
-            finally:
-                shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
         raise disk_error(to, error, "name another folder with --to") from None
     facts = read_json(to / SOURCE)
@@ -86,12 +85,6 @@ def _there(name: str, to: Path) -> Result | None:
 def _config_path(name: str, to: Path) -> Path | None:
     path = to / f"{name}.yaml"
     return path if path.exists() else None
-
-
-def _remove_partials(to: Path) -> None:
-    """What a killed `get` left; only under the lock, so it cannot be another's work."""
-    for left in to.parent.glob(f".{to.name}.partial-*"):
-        shutil.rmtree(left)
 
 
 def _make(name: str, entry: Entry, pieces: dict[str, Fetched], folder: Path, to: Path) -> None:
@@ -113,7 +106,6 @@ def _make(name: str, entry: Entry, pieces: dict[str, Fetched], folder: Path, to:
     write_whole(folder / "LICENCE.txt", f"{entry.title}\n\n{entry.licence}\n\nCite: {entry.citation}\n")
     for path in folder.iterdir():
         sync(path)
-    made = {path.name: {"bytes": path.stat().st_size, "digest": digest(path, "sha256")} for path in folder.iterdir()}
     facts = {
         "name": name,
         "title": entry.title,
@@ -123,7 +115,7 @@ def _make(name: str, entry: Entry, pieces: dict[str, Fetched], folder: Path, to:
         "languages": entry.languages,
         "counts": counts,
         "pieces": {key: _piece_facts(piece) for key, piece in pieces.items()},
-        "files": dict(sorted(made.items())),
+        "files": facts_of_files(folder),
     }
     write_json(folder / SOURCE, facts)
 

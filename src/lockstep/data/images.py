@@ -1,10 +1,12 @@
 """Images with labels, in the files that `lockstep data get` makes. They are kept as bytes.
 
-It knows two layouts: CIFAR's records (a byte of label, then the colour planes) and the idx files of the MNIST family.
+It knows two layouts: CIFAR's records (a byte of label, then the colour planes), of any shape that `source.json` tells, and
+the idx files of the MNIST family.
 """
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -65,8 +67,11 @@ class ImageCorpus:
                     code=2,
                 )
             _check(folder / name, known)
-        read = _records if (folder / "test_batch.bin").exists() else _idx
-        train, test = read(folder, "train"), read(folder, "test")
+        if (folder / "test_batch.bin").exists():
+            shape = tuple(source.get("shape", RECORD_SHAPE))
+            train, test = (_records(folder, name, shape) for name in ("train", "test"))
+        else:
+            train, test = (_idx(folder, name) for name in ("train", "test"))
         for name, one in (("training", train), ("test", test)):
             if not len(one) or len(one) != len(one.images):
                 many = f"{len(one.images)} {name} images and {len(one)} labels"
@@ -120,12 +125,18 @@ def _facts(source: dict[str, Any], sets: dict[str, ImageSet], classes: list[str]
         "name": source.get("name", ""),
         "classes": classes,
         "shape": list(sets["train"].images.shape[1:]),
-        "sets": {name: {"images": len(one), "bytes": one.images.nbytes} for name, one in own.items()},
+        "sets": {name: _count(one, len(classes)) for name, one in own.items()},
         "files": [
             {"path": name, "bytes": known["bytes"], "sha256": known["digest"].removeprefix("sha256:")}
             for name, known in source["files"].items()
         ],
     }
+
+
+def _count(images: ImageSet, classes: int) -> dict[str, Any]:
+    """Images, bytes, and how many of each class."""
+    of_class = np.bincount(images.labels, minlength=classes).tolist()
+    return {"images": len(images), "bytes": images.images.nbytes, "classes": of_class}
 
 
 def _classes(folder: Path) -> list[str]:
@@ -151,11 +162,18 @@ def picture(path: Path, shape: tuple[int, ...]) -> Bytes:
     return points.reshape(height, width, channels).transpose(2, 0, 1)
 
 
-def _records(folder: Path, name: str) -> ImageSet:
+def _records(folder: Path, name: str, shape: tuple[int, ...]) -> ImageSet:
     paths = sorted(folder.glob("test_batch.bin" if name == "test" else "data_batch_*.bin"))
-    size = 1 + int(np.prod(RECORD_SHAPE))
-    records = np.concatenate([np.fromfile(path, np.uint8).reshape(-1, size) for path in paths])
-    return ImageSet(records[:, 1:].reshape(-1, *RECORD_SHAPE), records[:, 0].copy())
+    size, found = 1 + math.prod(shape), [np.fromfile(path, np.uint8) for path in paths]
+    if not found or any(len(one) % size for one in found):
+        points = " x ".join(map(str, shape))
+        raise LockstepError(
+            f"The {name} images in {folder} are not records of {size} bytes, one of label and {points} of points.",
+            f'Tell their shape in {SOURCE}: "shape": [CHANNELS, HEIGHT, WIDTH].',
+            code=2,
+        )
+    records = np.concatenate(found).reshape(-1, size)
+    return ImageSet(records[:, 1:].reshape(-1, *shape), records[:, 0].copy())
 
 
 def _idx(folder: Path, name: str) -> ImageSet:

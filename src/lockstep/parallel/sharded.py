@@ -19,7 +19,7 @@ from torch.nn.utils import get_total_norm
 
 from lockstep.counterfactual import left_out
 from lockstep.parallel.agreement import agree_now
-from lockstep.parallel.compress import FORMATS, ring_bytes
+from lockstep.parallel.compress import FORMATS
 from lockstep.parallel.hollow import Hollow
 from lockstep.parallel.settings import StrategySettings
 from lockstep.parallel.strategy import (
@@ -35,7 +35,7 @@ from lockstep.parallel.strategy import (
     Outcome,
     State,
 )
-from lockstep.parallel.sums import connect
+from lockstep.parallel.sums import Sums, among, connect
 from lockstep.parallel.traffic import Gather, Reduce, Traffic
 from lockstep.parallel.uncompiled import compiler_left_out
 from lockstep.parallel.units import Unit, units
@@ -65,11 +65,12 @@ class Sharded:
     ) -> None:
         self.context, self._module = context, module
         self.traffic = Traffic(clock, self.silent)
+        self.sums = Sums(clock, among(context.team))
         self.reduce = Reduce(self.traffic, self.gradients)
         self.hollow = Hollow(module)
         layers = units(module, example)
         if not self.silent:
-            connect(module, self._sum)
+            connect(module, self.sums)
         with compiler_left_out():
             self._root = self._shard(module, layers)
             self._parts = dict(module.named_parameters())
@@ -121,26 +122,21 @@ class Sharded:
 
     @contextmanager
     def micro(self, last: bool) -> Iterator[None]:
-        self.traffic.phase = "forward"
+        self.traffic.phase = self.sums.phase = "forward"
         self._root.set_requires_gradient_sync(last)
         if self.keep_gathered:
             self._root.set_reshard_after_backward(last)
         yield
 
     def backward(self, loss_sum: Tensor, target_words: int) -> None:
-        self.traffic.phase = "backward"
+        self.traffic.phase = self.sums.phase = "backward"
         self.updater.backward(loss_sum / target_words)
         self.reduce.finish()
 
     def commit(self, learning_rate: float) -> Outcome:
         self.traffic.phase = "update"
         applied, norm = self.updater.apply(learning_rate)  # waits for the device, so that all stamps can be read
-        return Outcome(applied, norm, *self.traffic.settle())
-
-    def _sum(self, tensor: Tensor) -> None:
-        with self.traffic.waiting():
-            dist.all_reduce(tensor)
-        self.traffic.sent += ring_bytes(tensor.nbytes, self.context.size)
+        return self.sums.settle(self.context.size, Outcome(applied, norm, *self.traffic.settle()))
 
     def _norm(self, gradients: list[Tensor]) -> Tensor:
         """Of the whole gradient, from the parts, added in the order of ranks: every worker gets the same bits."""
