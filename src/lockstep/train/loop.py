@@ -2,17 +2,14 @@
 
 import hashlib
 import socket
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from lockstep import faults
 from lockstep.config import RunConfig
@@ -20,20 +17,21 @@ from lockstep.counterfactual import left_out
 from lockstep.errors import LockstepError
 from lockstep.parallel.adamw import AdamW
 from lockstep.parallel.sgd import Sgd
-from lockstep.parallel.strategy import Calm, Claim, Context, MakeOptimizer, Meeting, Members, Rest, Strategy
-from lockstep.remote.mirror import Mirror
-from lockstep.remote.place import is_remote
+from lockstep.parallel.strategy import Calm, Claim, Context, MakeOptimizer, Rest, Strategy
 from lockstep.rundir import RunDirectory
-from lockstep.saved import Progress, Saved, newest_whole, read_saved
+from lockstep.saved import Progress
 from lockstep.tasks.task import GlobalBatch, MicroBatch, Task
 from lockstep.team import Team
-from lockstep.train import checkpoint, precision
+from lockstep.train import precision
 from lockstep.train.ahead import Ahead
+from lockstep.train.company import Company
 from lockstep.train.display import Display
 from lockstep.train.probes import Probes
+from lockstep.train.saving import Saving
 from lockstep.train.schedule import learning_rate
 from lockstep.train.settings import OptimizerSettings
 from lockstep.train.stop import StopSignal
+from lockstep.train.tensors import digest
 from lockstep.watch.clock import PhaseClock
 from lockstep.watch.journal import Journal
 from lockstep.watch.sampler import OF_HOST, OF_WORKER, Sampler
@@ -60,16 +58,14 @@ class Loop:
     precision: str
     attempt: int
     probes: Probes
-    mirror: Mirror | None = None  # of the primary, when the run lies on an object store
+    saving: Saving
     tells_of_host: bool = True  # does this worker sample its host, for all workers there?
     progress: Progress = field(default_factory=Progress)
     display: Display | None = None  # of the primary
     parameters: int = 0
     warm: int = 0  # the last step of the warm-up
     made: list[Sequence[MicroBatch]] = field(default_factory=list)  # where input is left out
-    participants: tuple[int, ...] = ()  # where workers come and go: those of the last meeting
-    healed: bool = False  # from a peer, which is waiting for this worker's gradients
-    ending: str | None = None  # why that peer was about to stop
+    company: Company | None = None  # where workers come and go
 
     def train(self) -> str:
         """Trains until the steps are done, patience runs out or a signal comes; returns which."""
@@ -78,11 +74,12 @@ class Loop:
         clock = PhaseClock(device)
         forward = precision.autocast(self.precision, device)
         self._set_up(clock)
+        if self.strategy.members is not None:
+            self.company = Company(self.strategy.members, self.journal, self.team.size, self.attempt, self._say)
         self._resume()
         if self.team.primary:
             self.display = Display(self.run, self.task, self.team.size, settings.steps, self.progress.step)
             self.display.say(self._start())
-        members = self.strategy.members
         ahead = self._ahead()
         held: Prepared | None = None  # the input of a step that has to be taken again
         self.warm = self.progress.step + WARMUP_STEPS
@@ -91,17 +88,19 @@ class Loop:
         sampler = Sampler(self.journal, self.config.watch.sample_seconds, socket.gethostname(), sources, shown)
         try:
             missed = self._missed_evaluation()
-            reason = self.ending or (self._make_up(forward) if missed else self._reason_to_stop())
-            if reason == "finished" and self.display is not None:
-                self.display.say(
+            reason = self._ending() or (self._make_up(forward) if missed else self._reason_to_stop())
+            if reason == "finished":
+                self._say(
                     f"Nothing to do: step {self.progress.step:,} is reached and train.steps is {settings.steps:,}."
                 )
             while reason is None:
                 clock.start()
-                if members is not None and self._meet(members).progress is not None:
-                    ahead.close()  # it healed: the data stands elsewhere
+                healed = self.company.meet(self.progress).progress if self.company is not None else None
+                if healed is not None:
+                    self.progress = healed
+                    ahead.close()  # the data stands elsewhere
                     ahead, held = self._ahead(), None
-                    reason = self.ending or self._reason_to_stop()
+                    reason = self._ending() or self._reason_to_stop()
                     continue
                 clock.mark("merge")
                 claim, micro_batches = held or next(ahead, (None, ()))
@@ -130,33 +129,33 @@ class Loop:
                 if not (evaluates or saves):
                     continue
                 with self.strategy.quiesce() as calm:
-                    if saves:
-                        self._save(calm)  # first: an evaluation takes long, and may be what the run dies of
+                    if saves:  # first: an evaluation takes long, and may be what the run dies of
+                        self.saving.save(calm, self.progress)
                     if evaluates:
                         gained = self._evaluate(calm, forward)
                         told = self.strategy.agree(0.0, stop_signal.name is not None).stop
                         reason = reason or self._reason_to_stop() or ("signal" if told else None)
                         if saves:
-                            self._note_score(calm)
+                            self.saving.note_score(calm, self.progress)
                         elif gained or reason:
-                            self._save(calm)
+                            self.saving.save(calm, self.progress)
                 if reason == "patience" and isinstance(claim, Rest) and not claim.stop:
                     self.strategy.agree(0.0, stop=True)  # the others have gone on meanwhile
                     reason = None
-            self._wait_for_uploads(self.team.party() if self.strategy.together else self.team.alone())
+            self.saving.wait_for_uploads(self.team.party() if self.strategy.together else self.team.alone())
             self._tell_news()
-            if members is not None:
-                self._leave_together(members, reason)
+            if self.company is not None:
+                self._leave_together(self.company, reason)
             self.strategy.finish()
         finally:
             ahead.close()
             sampler.close()
-            if members is not None:
-                members.close()
+            if self.company is not None:
+                self.company.close()
             if self.display is not None:
                 self.display.close()
             stop_signal.restore()
-        facts = {} if members is None else {"digest": _digest(self.strategy.state().tensors)}
+        facts = {} if self.company is None else {"digest": digest(self.strategy.state().tensors)}
         told = reason == "signal" and stop_signal.name is None and not (self.strategy.together or self.team.primary)
         said = "told by another worker" if told else reason
         self.journal.write("stop", reason=said, step=self.progress.step, signal=stop_signal.name, **facts)
@@ -305,85 +304,50 @@ class Loop:
         self.strategy.setup(module, _optimizer(self.config.optimizer), clock, context, self.task.example().to(device))
         self.probes.watch(module, clock)
 
-    def _meet(self, members: Members, ending: str | None = None) -> Meeting:
-        """Finds out who takes part, and takes over the progress of a peer that this worker has just healed from."""
-        meeting = members.meet(self.progress, ending)
-        for failure in meeting.failures:
-            self.journal.write("fault", what="meeting failed", step=self.progress.step + 1, detail=failure)
-        if meeting.progress is not None:
-            self.progress, self.ending, self.healed = meeting.progress, meeting.ending, True
-            facts = {"from": meeting.source, "seconds": meeting.seconds, "lineage": self.progress.lineage}
-            self.journal.write("heal", step=self.progress.step, attempt=self.attempt, **facts)
-        renamed = self.progress.step == 0 and self.progress.lineage not in ([], self._lineage(meeting))
-        if renamed:  # a worker that died before the first step and is back has begun with the others, under this name
-            self.progress.lineage = self._lineage(meeting)
-        if renamed or meeting.participants != self.participants:
-            self.participants = meeting.participants
-            step, names = self.progress.step + 1, [str(worker) for worker in meeting.participants]
-            facts = {"lineage": self.progress.lineage} if renamed else {}
-            self.journal.write("quorum", step=step, participants=meeting.participants, **facts)
-            if self.display is not None:
-                self.display.say(f"step {step:,}: {len(names)} of {self.team.size} workers ({', '.join(names)})")
-        return meeting
-
-    def _leave_together(self, members: Members, reason: str) -> None:
+    def _leave_together(self, company: Company, reason: str) -> None:
         """Meets once more, so that whoever is behind heals before its peers are gone. When somebody came or went
         meanwhile the last checkpoint or its score may be missing, and they meet again."""
-        while self._meet(members, ending=reason).regrouped:
-            saved = read_saved(self._checkpoint_path())
+        while True:
+            meeting = company.meet(self.progress, ending=reason)
+            self.progress = meeting.progress or self.progress
+            if not meeting.regrouped:
+                return
+            saved = self.saving.of(self.progress)
             if left_out() or (saved is not None and saved.score == self.progress.score):
                 continue
             with self.strategy.quiesce() as calm:
                 if saved is None:
-                    self._save(calm)
+                    self.saving.save(calm, self.progress)
                 else:
-                    self._note_score(calm)
+                    self.saving.note_score(calm, self.progress)
 
     def _resume(self) -> None:
         """Goes on where a living peer stands, else goes back to the newest whole checkpoint, if there is one."""
-        members, party = self.strategy.members, self.team.party()
-        meeting = self._meet(members) if members is not None else None
+        company = self.company
+        meeting = company.meet(self.progress) if company is not None else None
         if meeting is not None and meeting.progress is not None:
+            self.progress = meeting.progress
             return
-        saved, passed = party.primary_does(lambda: newest_whole(self.run.checkpoints))
-        if members is None or members.leads:
-            party.primary_does(lambda: checkpoint.sweep(self.run.checkpoints))
-        for sentence in passed if self.team.primary else ():
-            self.journal.write("fault", what="damaged checkpoint passed over", detail=sentence)
-            print(f"Checkpoint {sentence}: passed over.", file=sys.stderr)
-        if saved is None:
-            if passed:
-                raise LockstepError(
-                    f"No checkpoint in {self.run.checkpoints} is whole ({'; '.join(passed)}).",
-                    "Move the run folder away to start from the beginning.",
-                )
-            if self.attempt > 1 or meeting is not None:
-                self.journal.write(
-                    "resume", step=0, checkpoint=None, attempt=self.attempt, reset=[], **self._branch(meeting)
-                )
-            return
-        checkpoint.load(saved, self.strategy.state().tensors, party)
-        self.progress = saved.progress()
-        reset = self.strategy.load(self.progress.scalars, checkpoint.private(saved))
-        if self.mirror is not None:
-            self.mirror.upload(saved, self._keep())  # unless it came from there
-        facts = {"checkpoint": saved.path.name, "reset": reset} | self._branch(meeting)
-        self.journal.write("resume", step=saved.step, attempt=self.attempt, **facts)
+        saved, reset = self.saving.newest(), list[str]()
+        if saved is not None:
+            self.progress, reset = self.saving.load(saved)
+        elif self.attempt == 1 and company is None:
+            return  # a first start
+        branch = company.branch(self.progress, meeting) if company is not None and meeting is not None else {}
+        facts = {"checkpoint": None if saved is None else saved.path.name, "reset": reset} | branch
+        self.journal.write("resume", step=self.progress.step, attempt=self.attempt, **facts)
 
-    def _branch(self, meeting: Meeting | None) -> dict[str, Any]:
-        """Names this start from a checkpoint where workers come and go: alike for all who make it together."""
-        if meeting is None:
-            return {}
-        self.progress.lineage = self.progress.lineage + self._lineage(meeting)
-        return {"lineage": self.progress.lineage}
-
-    def _lineage(self, meeting: Meeting) -> list[tuple[str, int]]:
-        """Of a start at this meeting."""
-        return [(f"{self.attempt}.{meeting.quorum}", self.progress.step)]
+    def _ending(self) -> str | None:
+        """Why the peer from which this worker healed was about to stop."""
+        return None if self.company is None else self.company.ending
 
     def _missed_evaluation(self) -> bool:
         """Did the run stop or die between its last checkpoint and that step's evaluation?"""
-        if self.healed or self.progress.score is not None or self.progress.step == 0:
+        if (
+            (self.company is not None and self.company.healed)
+            or self.progress.score is not None
+            or self.progress.step == 0
+        ):
             return False
         return self._evaluated(self.progress.step)
 
@@ -395,7 +359,7 @@ class Loop:
             if not self.strategy.together:
                 self.team.gather(None)
             self._evaluate(calm, forward)
-            self._note_score(calm)
+            self.saving.note_score(calm, self.progress)
         found = self._reason_to_stop()
         if self.strategy.together:
             return found
@@ -454,60 +418,16 @@ class Loop:
             self.display.evaluation(progress.step, scores, seconds, gained)
         return gained
 
-    def _keep(self) -> Callable[[list[Saved]], set[Path]]:
-        settings = self.config.train
-        return checkpoint.keep_best_and_last(settings.keep_last, settings.keep_best, self.task.higher_is_better)
-
-    def _checkpoint_path(self) -> Path:
-        return self.run.checkpoints / f"step-{self.progress.step:08d}"
-
-    def _save(self, calm: Calm) -> None:
-        members = self.strategy.members
-        if calm.party is None or (members is not None and not members.leads):
-            return
-        begin = time.perf_counter()
-        self._wait_for_uploads(calm.party)  # before anything that they copy could be deleted
-        size = checkpoint.save(
-            self.run.checkpoints,
-            self.progress,
-            self.config.model_dump(mode="json"),
-            self.strategy.state(),
-            lambda folder: self.task.export(calm.module, folder),
-            calm.party,
-            self._keep(),
-        )
-        self._upload()
-        seconds = time.perf_counter() - begin
-        self.journal.write("checkpoint", step=self.progress.step, bytes=size, seconds=seconds)
-
-    def _note_score(self, calm: Calm) -> None:
-        """The checkpoint of this step was saved before its evaluation."""
-        members = self.strategy.members
-        if calm.party is None or (members is not None and not members.leads):
-            return
-        path, keep = self._checkpoint_path(), self._keep()
-        calm.party.primary_does(lambda: checkpoint.note_score(path, self.progress, keep))
-        self._upload()
-
-    def _upload(self) -> None:
-        saved = read_saved(self._checkpoint_path()) if self.mirror is not None else None
-        if self.mirror is not None and saved is not None:
-            self.mirror.upload(saved, self._keep())
-
-    def _wait_for_uploads(self, party: Team) -> None:
-        """All wait for those of the primary together, in short turns: a slow store must not look like a lost worker."""
-        turn = min(30.0, self.team.timeout_seconds / 4)
-        while is_remote(self.run.name) and not party.primary_does(
-            lambda: self.mirror is None or self.mirror.wait(turn)
-        ):
-            pass
-
     def _tell_news(self) -> None:
         """Journals and shows what uploads have done meanwhile."""
-        for news in self.mirror.news() if self.mirror is not None else ():
+        for news in self.saving.news():
             self.journal.write(news.kind, **news.facts)
-            if news.sentence and self.display is not None:
-                self.display.say(news.sentence, "yellow")
+            if news.sentence:
+                self._say(news.sentence, "yellow")
+
+    def _say(self, sentence: str, style: str = "") -> None:
+        if self.display is not None:
+            self.display.say(sentence, style)
 
     def _start(self) -> str:
         """What is said first."""
@@ -531,12 +451,3 @@ def _optimizer(settings: OptimizerSettings) -> MakeOptimizer:
 def _seed(seed: int, step: int, part: int) -> int:
     """A random stream for every share of every step, so that none has to be carried through a checkpoint."""
     return int.from_bytes(hashlib.blake2b(f"{seed}:{step}:{part}".encode(), digest_size=8).digest(), "little") >> 1
-
-
-def _digest(tensors: dict[str, Tensor]) -> str:
-    """Names the exact bits of model and optimizer, so that replicas can be compared."""
-    digest = hashlib.blake2b(digest_size=16)
-    for name in sorted(tensors):
-        digest.update(name.encode())
-        digest.update(tensors[name].detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()

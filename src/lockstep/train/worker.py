@@ -166,6 +166,7 @@ def _train(
     from lockstep.train.loop import Loop
     from lockstep.train.precision import emulated, products
     from lockstep.train.probes import Probes
+    from lockstep.train.saving import Saving
     from lockstep.watch.journal import Journal
 
     party = team.party()
@@ -210,9 +211,8 @@ def _train(
         probes = Probes(run, team, journal, choices, devices, meet, config.watch.probe)
         first_of_host = _first_of_host(team, [facts["host"] for facts in hosts])
         precision, attempt = choices["precision"], choices["launches"]
-        loop = Loop(
-            config, run, task, strategy, team, journal, precision, attempt, probes, mirror, tells_of_host=first_of_host
-        )
+        saving = Saving(config, run, task, strategy, team, journal, mirror)
+        loop = Loop(config, run, task, strategy, team, journal, precision, attempt, probes, saving, first_of_host)
         gc.enable()
         with products(choices["precision"], team.device):
             return loop.train()
