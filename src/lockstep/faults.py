@@ -96,6 +96,8 @@ def at(phase: str, step: int | None = None) -> str | None:
 
 def slow(phase: str, seconds: float) -> None:
     """Makes what took `seconds` take longer, where a fault asks for it."""
+    rank = int(os.environ.get("RANK", "0")) if _faults else 0
     for fault in _faults:
-        if fault.action == "slow" and fault.phase == phase and fault.rank in (None, int(os.environ.get("RANK", "0"))):
+        here = fault.action == "slow" and fault.phase == phase and fault.rank in (None, rank)
+        if here and fault.restarts in (None, restarts()):
             time.sleep((fault.times - 1) * seconds + fault.ms / 1000)

@@ -36,6 +36,7 @@ def test_the_report_counts_images(run: Path) -> None:
     text = text.partition("- python ")[0]  # versions of libraries follow, and the config
     for other in ("target word", "BLEU", "sentence", "translat"):
         assert other not in text, f"{other}: {text[max(0, text.index(other) - 80) :][:160]}"
+    assert "chosen by the test set itself" in text
     page = (run / "report.html").read_text()
     assert "nats per image" in page
     assert "target word" not in page

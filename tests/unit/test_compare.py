@@ -174,7 +174,7 @@ def test_the_page_of_image_runs_speaks_of_images(tmp_path: Path) -> None:
     found = compare({name: make(tmp_path / name, lines=lines, batch=size) for name, size in (("a", 8), ("b", 9))})
     text = page(found)
     assert '<input type="radio" name="axis" value="words"> images</label>' in text
-    assert "A step is not the same amount of images in each: compare their learning by images." in text
+    assert "A step is not the same amount of images in each: compare their learning by images (--by words)." in text
     assert '"words": "images"' in text
     assert "target word" not in text.partition("plotly.js")[0]
 

@@ -279,6 +279,11 @@ def test_a_task_of_ones_own_has_settings_of_its_own() -> None:
     assert refused("own.kernel=5") == "test.yaml: own.kernel is for a task of your own, not for task=auto."
 
 
+def test_patience_without_evaluations_is_refused() -> None:
+    assert config("train.evaluate_every=null").train.evaluate_every is None
+    assert "makes none" in refused("train.evaluate_every=null", "train.patience=3")
+
+
 def test_a_grammar_that_comes_or_goes_is_a_fixed_difference() -> None:
     files = config("data.grammar=null", "data.train=[a]", "data.validation=[b]")
     kept, _ = differences(files, config())

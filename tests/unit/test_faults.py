@@ -93,6 +93,16 @@ def test_a_worker_that_was_started_again_may_be_spared(inject: Inject, monkeypat
             assert faults.at("gradient") is None
 
 
+def test_a_delay_spares_a_worker_that_was_started_again_too(inject: Inject, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept = list[float]()
+    monkeypatch.setattr(faults.time, "sleep", slept.append)
+    inject("slow:phase=backward:ms=100:restarts=0")
+    faults.slow("backward", 0.0)
+    monkeypatch.setenv("LOCKSTEP_RESTARTS", "1")
+    faults.slow("backward", 0.0)
+    assert slept == [0.1]
+
+
 def test_without_step_and_rank_every_one_is_hit(inject: Inject) -> None:
     for rank in (None, 0, 5):
         inject("nan:phase=gradient", rank)

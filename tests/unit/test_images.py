@@ -122,7 +122,9 @@ def test_missing_and_damaged_images_end_in_a_sentence(folder: Path, tmp_path: Pa
 
 
 def test_the_remedy_for_missing_images_gets_those_that_were_asked_for(tmp_path: Path) -> None:
-    for name, remedy in (("fashion-mnist", "lockstep data get fashion-mnist --to"), ("mine", "lockstep data list")):
+    (tmp_path / "photos" / "cat").mkdir(parents=True)
+    get, pictures, some = "lockstep data get fashion-mnist --to", "lockstep data pictures", "lockstep data list"
+    for name, remedy in (("fashion-mnist", get), ("multi30k-en-de", some), ("photos", pictures), ("mine", some)):
         with pytest.raises(LockstepError) as caught:
             ImageCorpus.open(tmp_path / name)
         assert remedy in caught.value.remedy

@@ -1,6 +1,8 @@
 """Folders of picture files become images to train on: every picture once, classes mixed, always the same ones held out."""
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,9 @@ import yaml
 from PIL import Image
 
 from lockstep.config import build
-from lockstep.data.images import ImageCorpus
+from lockstep.data import catalog
+from lockstep.data.get import get
+from lockstep.data.images import ImageCorpus, picture
 from lockstep.data.pictures import find, make
 from lockstep.errors import LockstepError
 
@@ -59,7 +63,7 @@ def test_classes_are_mixed_so_that_the_last_images_may_be_held_out(mixed: Path, 
     assert 3 <= labels.sum() <= 12
 
 
-@pytest.mark.parametrize("name", ["test", "val"])
+@pytest.mark.parametrize("name", ["test", "Valid"])
 def test_a_test_set_of_ones_own_is_kept_apart(tmp_path: Path, name: str) -> None:
     for number in range(10):
         for kind, shade in SHADES.items():
@@ -105,12 +109,70 @@ def test_what_cannot_be_learned_from_ends_in_a_sentence(mixed: Path, tmp_path: P
     assert "3.png cannot be read: it is no picture" in refused(mixed)
 
 
+@pytest.mark.parametrize("names", [("train",), ("Train", "holdout"), ("train", "val", "test"), ("train", "training")])
+def test_sets_that_are_not_clear_are_not_taken_for_classes(mixed: Path, tmp_path: Path, names: tuple[str, ...]) -> None:
+    (tmp_path / "sets").mkdir()
+    for name in names:
+        shutil.copytree(mixed, tmp_path / "sets" / name)
+    with pytest.raises(LockstepError, match="which pictures are for training and which for the test is not clear"):
+        find(tmp_path / "sets")
+
+
+def test_names_in_any_encoding_are_read(mixed: Path, tmp_path: Path) -> None:
+    (mixed / "dark" / "1.png").rename(os.fsdecode(os.fsencode(mixed / "dark") + b"/\xe9t\xe9.png"))
+    assert sum(make(mixed, tmp_path / "to", 8)["counts"].values()) == 80
+
+
+@pytest.mark.parametrize("kind", ["P6 nonsense", "P6\n4 4\n255\n"])
+def test_pictures_that_are_damaged_inside_end_in_a_sentence(mixed: Path, tmp_path: Path, kind: str) -> None:
+    (mixed / "dark" / "damaged.ppm").write_text(kind)
+    with pytest.raises(LockstepError, match=r"damaged\.ppm cannot be read"):
+        make(mixed, tmp_path / "to", 8)
+
+
+def test_a_picture_cut_within_is_told(mixed: Path, tmp_path: Path) -> None:
+    noise = np.random.default_rng(1).integers(0, 256, (200, 200, 3), np.uint8)
+    path = mixed / "dark" / "cut.png"
+    Image.fromarray(noise).save(path)
+    content = path.read_bytes()
+    second = content.index(b"IDAT", content.index(b"IDAT") + 4)
+    path.write_bytes(content[:second] + b"\0\0\0\0" + content[second + 4 :])
+    with pytest.raises(LockstepError, match=r"cut\.png cannot be read"):
+        make(mixed, tmp_path / "to", 8)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_points_of_16_bits_keep_their_range(tmp_path: Path, channels: int) -> None:
+    ramp = np.linspace(0, 65535, 64).astype(np.uint16).reshape(8, 8)
+    Image.fromarray(ramp).save(tmp_path / "ramp.png")
+    assert np.array_equal(picture(tmp_path / "ramp.png", (channels, 8, 8))[0], (ramp >> 8).astype(np.uint8))
+    Image.fromarray(ramp.astype(np.float32)).save(tmp_path / "float.tiff")
+    with pytest.raises(LockstepError, match="points of 32 bits"):
+        picture(tmp_path / "float.tiff", (channels, 8, 8))
+
+
 def test_records_of_another_shape_are_refused(mixed: Path, tmp_path: Path) -> None:
     make(mixed, tmp_path / "to", 8)
     source = json.loads((tmp_path / "to" / "source.json").read_text())
-    for shape in ([3, 9, 9], None):
+    known = ImageCorpus.open(tmp_path / "to").facts["digest"]
+    for shape, told in (([3, 9, 9], "are not records of"), (None, "are not records of"), ([24, 8], "tells a shape")):
         changed = {key: value for key, value in (source | {"shape": shape}).items() if value is not None}
         (tmp_path / "to" / "source.json").write_text(json.dumps(changed))
-        with pytest.raises(LockstepError, match="are not records of"):
+        with pytest.raises(LockstepError, match=told):
             ImageCorpus.open(tmp_path / "to")
-    assert np.prod(source["shape"]) == 192
+    (tmp_path / "to" / "source.json").write_text(json.dumps(source | {"shape": [3, 16, 4]}))
+    assert ImageCorpus.open(tmp_path / "to").facts["digest"] != known, "the same bytes, and other images"
+
+
+class Silent:
+    def say(self, line: str) -> None:
+        pass
+
+    def progress(self, name: str, done: int, total: int | None) -> None:
+        pass
+
+
+def test_pictures_are_not_taken_for_the_known_corpus_of_that_name(mixed: Path, tmp_path: Path) -> None:
+    make(mixed, tmp_path / "cifar10", 8)
+    with pytest.raises(LockstepError, match="is there already and is not cifar10"):
+        get("cifar10", catalog.load()["cifar10"], Silent(), to=tmp_path / "cifar10", cache=tmp_path / "cache")

@@ -76,6 +76,7 @@ def test_sums_in_the_middle_of_a_step_are_waited_for_by_workers_that_step_togeth
         assert more(choice, 1) == 0
     for choice in (Choice("local"), Choice("replicas"), Choice("server", mode="async")):
         assert more(choice, 2) == 0
+    assert more(Choice("allreduce", accumulate=4), 2) == pytest.approx(4 * 3 * (0.001 + 2 * 0.001))
     sent = [predicted(Choice("allreduce"), 2, job, link).bytes_sent[0] for job in (plain, norm)]
     assert sent[1] - sent[0] == 3 * 125_000
 

@@ -151,6 +151,16 @@ def test_a_spent_learning_rate_is_said(tmp_path: Path) -> None:
     assert "new run" in trained.answer(record, found).text
 
 
+def test_evaluations_without_a_loss_are_said_to_have_none(tmp_path: Path) -> None:
+    run = MadeUp(tmp_path)
+    run.launch(range(1, 101), workers=1, scores={step: {"hits": step} for step in range(10, 101, 10)}, metric="hits")
+    report = make(tmp_path)
+    for number in (2, 3):
+        (answer,) = [answer for answer in report.answers if answer.number == number]
+        assert "the evaluations tell no loss to judge by" in answer.text
+        assert "there are" not in answer.text
+
+
 def test_images_are_not_told_to_use_dropout_and_their_changes_are_a_reason_for_a_gap(tmp_path: Path) -> None:
     run_with(tmp_path, 600, 50, lambda s: 2.0 + 0.002 * abs(s - 200), lambda s: 0.1 + 40.0 / s, flat_bleu)
     augment = {"pad": 4, "flip": False, "cutout": 0}

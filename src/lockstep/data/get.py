@@ -75,7 +75,7 @@ def get(
 
 def _there(name: str, to: Path) -> Result | None:
     facts = read_json(to / SOURCE) if to.is_dir() else None
-    if isinstance(facts, dict) and facts.get("name") == name:
+    if isinstance(facts, dict) and facts.get("name") == name and "pieces" in facts:
         return Result(to, facts, False, _config_path(name, to))
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise LockstepError(f"{to} is there already and is not {name}.", "Name another folder with --to.", code=2)

@@ -7,10 +7,11 @@ the idx files of the MNIST family.
 import hashlib
 import json
 import math
+import struct
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +20,17 @@ from lockstep.data import catalog
 from lockstep.errors import LockstepError
 from lockstep.files import digest, read_json
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
 Bytes = npt.NDArray[np.uint8]
 SOURCE, CLASSES = "source.json", "classes.txt"
 RECORD_SHAPE = (3, 32, 32)
+SHAPE_REMEDY = f'Tell their shape in {SOURCE}: "shape": [CHANNELS, HEIGHT, WIDTH].'
 IDX_HEAD, IDX_LABELS_HEAD = 16, 8
 """Bytes before the first image and the first label."""
+DAMAGES = (SyntaxError, ValueError, EOFError, struct.error)
+"""What Pillow raises for files that are damaged inside, beside OSError."""
 SAMPLE = 5000
 """So many training images, evenly spread, tell the usual colour."""
 
@@ -52,13 +59,9 @@ class ImageCorpus:
     def open(cls, folder: Path, hold_out: int = 0) -> Self:
         source = read_json(folder / SOURCE)
         if source is None or "files" not in source:
-            known = catalog.load().get(folder.name)
-            get = (
-                f"`lockstep data get {folder.name} --to {folder}` gets them"
-                if known
-                else "`lockstep data list` names some"
+            raise LockstepError(
+                f"There are no images in {folder}.", f"{_where_from(folder)}, or set data.images.", code=2
             )
-            raise LockstepError(f"There are no images in {folder}.", f"{get}, or set data.images.", code=2)
         for name, known in source["files"].items():
             if not isinstance(known, dict) or not {"bytes", "digest"} <= known.keys():
                 raise LockstepError(
@@ -68,7 +71,9 @@ class ImageCorpus:
                 )
             _check(folder / name, known)
         if (folder / "test_batch.bin").exists():
-            shape = tuple(source.get("shape", RECORD_SHAPE))
+            shape = source.get("shape", RECORD_SHAPE)
+            if len(shape) != 3 or not all(isinstance(length, int) and length > 0 for length in shape):
+                raise LockstepError(f"{folder / SOURCE} tells a shape of {shape}.", SHAPE_REMEDY, code=2)
             train, test = (_records(folder, name, shape) for name in ("train", "test"))
         else:
             train, test = (_idx(folder, name) for name in ("train", "test"))
@@ -100,18 +105,31 @@ class ImageCorpus:
         return mean.tolist(), np.maximum(spread, 1.0).tolist()
 
 
+def _where_from(folder: Path) -> str:
+    """How images could come into a folder that has none."""
+    if folder.is_dir() and any(path.is_dir() for path in folder.iterdir()):
+        return f"If it holds pictures, a folder for each class, `lockstep data pictures {folder}` makes images of them"
+    known = catalog.load().get(folder.name)
+    if known is not None and known.classes:
+        return f"`lockstep data get {folder.name} --to {folder}` gets them"
+    return "`lockstep data list` names some, and `lockstep data pictures` makes them of picture files"
+
+
+_AGAIN = "Remove the folder and get it again (a copy of a remote one is fetched anew)."
+
+
 def _check(path: Path, known: dict[str, Any]) -> None:
     """Every byte: a run that goes on with other images than it began with must not pass for the same."""
     size = path.stat().st_size if path.exists() else 0
     if size != known["bytes"]:
-        raise LockstepError(f"{path} is damaged: it has {size} bytes instead of {known['bytes']}.", "Get it again.")
+        raise LockstepError(f"{path} is damaged: it has {size} bytes instead of {known['bytes']}.", _AGAIN)
     found, kind = "", str(known["digest"]).partition(":")[0]
     if kind in hashlib.algorithms_available:
         found = digest(path, kind)
     if found != known["digest"]:
         raise LockstepError(
             f"{path} is not the file that {SOURCE} tells of: its digest is another one.",
-            f"Get it again, or write its digest into {SOURCE} if you changed it yourself.",
+            f"{_AGAIN} If you changed it yourself, write its digest into {SOURCE}.",
             code=2,
         )
 
@@ -119,6 +137,7 @@ def _check(path: Path, known: dict[str, Any]) -> None:
 def _facts(source: dict[str, Any], sets: dict[str, ImageSet], classes: list[str], hold_out: int) -> dict[str, Any]:
     """What becomes data.json. The digest names the content of all files and what is held out."""
     content = {"files": source["files"], "hold_out": hold_out}
+    content |= {"shape": source["shape"]} if "shape" in source else {}
     own = sets if hold_out else {name: one for name, one in sets.items() if name != "validation"}
     return {
         "digest": hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest(),
@@ -154,12 +173,25 @@ def picture(path: Path, shape: tuple[int, ...]) -> Bytes:
     channels, height, width = shape
     try:
         with Image.open(path) as found:
-            upright = ImageOps.exif_transpose(found)  # as the camera was held
+            upright = _in_bytes(ImageOps.exif_transpose(found), path)  # as the camera was held
             points = np.asarray(upright.convert("L" if channels == 1 else "RGB").resize((width, height)))
-    except (OSError, Image.DecompressionBombError) as error:
-        why = "it is too large" if not isinstance(error, OSError) else error.strerror or "it is no picture"
+    except (OSError, Image.DecompressionBombError, *DAMAGES) as error:
+        large = isinstance(error, Image.DecompressionBombError)
+        why = "it is too large" if large else getattr(error, "strerror", None) or "it is no picture, or damaged"
         raise LockstepError(f"{path} cannot be read: {why}.", "Name picture files (PNG, JPEG, ...).", code=2) from None
     return points.reshape(height, width, channels).transpose(2, 0, 1)
+
+
+def _in_bytes(found: "Image", path: Path) -> "Image":
+    """Points of 16 bits lose their lower half; Pillow would take almost all of them for white."""
+    from PIL import Image
+
+    if found.mode.startswith("I;16"):
+        return Image.fromarray((np.asarray(found).astype(np.uint16) >> 8).astype(np.uint8))
+    if found.mode in ("I", "F"):
+        remedy = "Save it with 8 or 16 bits a point."
+        raise LockstepError(f"{path} has points of 32 bits, and what is black and white in it is not told.", remedy, 2)
+    return found
 
 
 def _records(folder: Path, name: str, shape: tuple[int, ...]) -> ImageSet:
@@ -169,7 +201,7 @@ def _records(folder: Path, name: str, shape: tuple[int, ...]) -> ImageSet:
         points = " x ".join(map(str, shape))
         raise LockstepError(
             f"The {name} images in {folder} are not records of {size} bytes, one of label and {points} of points.",
-            f'Tell their shape in {SOURCE}: "shape": [CHANNELS, HEIGHT, WIDTH].',
+            SHAPE_REMEDY,
             code=2,
         )
     records = np.concatenate(found).reshape(-1, size)

@@ -21,7 +21,8 @@ from lockstep.errors import LockstepError
 from lockstep.files import disk_error, facts_of_files, locked, sync, whole_folder, write_json, write_whole
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".ppm", ".tif", ".tiff")
-TEST_NAMES = ("test", "val", "validation")
+TRAIN_NAMES, TEST_NAMES = ("train", "training"), ("test", "testing", "val", "valid", "validation", "dev")
+"""Of folders that hold a set and not a class, in any spelling."""
 FILES = {"train": "data_batch_1.bin", "test": "test_batch.bin"}
 MOST_CLASSES = 256
 """A label is a byte."""
@@ -45,11 +46,7 @@ def find(folder: Path) -> Found:
     """What a folder holds. Files that are no pictures by their ending are passed over."""
     if not folder.is_dir():
         raise LockstepError(f"There is no folder {folder}.", "Name the folder that holds a folder for each class.", 2)
-    test = next((folder / name for name in TEST_NAMES if (folder / name).is_dir()), None)
-    if (folder / "train").is_dir() and test is not None:
-        roots = {"train": folder / "train", "test": test}
-    else:
-        roots = {"all": folder}
+    roots = _roots(folder)
     classes = sorted({path.name for root in roots.values() for path in root.iterdir() if path.is_dir()})
     sets: dict[str, list[tuple[Path, int]]] = {"train": [], "test": []}
     for name, root in roots.items():
@@ -60,13 +57,30 @@ def find(folder: Path) -> Found:
     return Found(classes, sets)
 
 
+def _roots(folder: Path) -> dict[str, Path]:
+    """Where training and test pictures lie, or where all of them do."""
+    inner = {path.name.lower(): path for path in sorted(folder.iterdir()) if path.is_dir()}
+    train, test = ([inner[name] for name in names if name in inner] for names in (TRAIN_NAMES, TEST_NAMES))
+    if not train:
+        return {"all": folder}
+    if len(train) > 1 or len(test) != 1:
+        there = " and ".join(path.name for path in [*train, *test])
+        raise LockstepError(
+            f"{folder} holds {there}: which pictures are for training and which for the test is not clear.",
+            f"Leave one folder for training and one for the test ({', '.join(TEST_NAMES)}). For evaluations while it "
+            "trains, data.hold_out keeps some of the training images back.",
+            code=2,
+        )
+    return {"train": train[0], "test": test[0]}
+
+
 def _pictures(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS] if folder.is_dir() else []
 
 
 def _draw(path: Path) -> bytes:
     """As good as random, and always the same."""
-    return hashlib.sha256(path.as_posix().encode()).digest()
+    return hashlib.sha256(os.fsencode(path.as_posix())).digest()
 
 
 def _check(folder: Path, classes: list[str], sets: dict[str, list[tuple[Path, int]]]) -> None:

@@ -214,7 +214,7 @@ def _notes(sides: list[Side], settings: list[Difference], environment: list[Diff
     if "batch" in changed:
         unit = sides[0].summary.unit
         what, unit = ("text", "words") if unit == "target words" else (unit, unit)
-        notes.append(f"A step is not the same amount of {what} in each: compare their learning by {unit}.")
+        notes.append(f"A step is not the same amount of {what} in each: compare their learning by {unit} (--by words).")
     if "corpus" in changed:
         notes.append("They learned from different corpora: losses and scores measure different things.")
     elif changed.keys() & {"train.label_smoothing", "data.vocabulary.size"}:

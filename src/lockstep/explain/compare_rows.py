@@ -34,7 +34,10 @@ def figures(found: Comparison) -> list[Row]:
         ("share of the peak (MFU)", *(_known(one.arithmetic.mfu, lambda n: f"{n:.0%}") for one in sides)),
         ("memory of worker 0", *(_known(side.resident, lambda n: f"{n / 1e6:,.0f} MB") for side in found.sides)),
         ("training loss at the end", *(_known(one.loss, lambda n: f"{n:.3f}") for one in sides)),
-        (f"best {found.metric}", *(_known(one.best_score, lambda n: f"{n:.2f}") for one in sides)),
+        (
+            f"best {found.metric}{' (on the test set)' if any(one.on_test for one in sides) else ''}",
+            *(_known(one.best_score, lambda n: f"{n:.2f}") for one in sides),
+        ),
     ]
     return rows + _reached(found)
 

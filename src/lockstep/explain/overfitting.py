@@ -66,6 +66,8 @@ def judge(record: Record) -> Overfitting:
     best = int(validation.argmin()) if len(validation) else None
     rise = _rise(validation, best)
     verdict, reason = _decide(steps, validation, training, best, rise, passes)
+    if record.evaluations and not len(validation):
+        verdict, reason = TOO_EARLY, "the evaluations tell no loss to judge by"
     return Overfitting(verdict, reason, steps, validation, training, best, rise, passes, record.unit)
 
 
@@ -135,7 +137,7 @@ def _figures(found: Overfitting) -> list[Figure]:
             told("rise since the best", found.rise, share, how),
         ]
     else:
-        figures.append(missing("gap", "no evaluation in the journal"))
+        figures.append(missing("gap", "no evaluation in the journal has a loss"))
     if found.passes is not None:
         how = f"{found.unit} of all steps, divided by those of the training set"
         of = "text" if found.unit == "target words" else found.unit

@@ -91,6 +91,8 @@ def _decide(record: Record, loss: Series, score: Series | None) -> tuple[str, st
     evaluations = len(record.evaluations)
     warmup = record.setting("schedule.warmup", 0)
     pieces = (record.data.get("vocabulary") or {}).get("size") or len(record.data.get("classes") or []) or None
+    if evaluations and not len(loss.values):
+        return TOO_EARLY, "the evaluations tell no loss to judge by"
     if loss.curve is None or loss.lately is None:
         return TOO_EARLY, f"there are {plural(evaluations, 'evaluation')}, and a curve needs at least four"
     if isinstance(warmup, int) and record.reached <= warmup:
@@ -144,7 +146,7 @@ def answer(record: Record, found: Trained) -> Answer:
 def _figures(one: Series) -> list[Figure]:
     evaluations = plural(len(one.values), "evaluation")
     if not len(one.values):
-        return [missing(f"validation {one.name}", "no evaluation in the journal")]
+        return [missing(f"validation {one.name}", "no evaluation in the journal has it")]
     best = int(one.values.argmax() if one.higher_is_better else one.values.argmin())
     at_best = f"step {count(one.steps[best])}, of {evaluations}"
     figures = [

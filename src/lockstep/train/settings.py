@@ -1,8 +1,8 @@
 """Settings of the training loop, the optimizer and the learning rate."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from lockstep.settings import FIXED, Settings
 
@@ -41,6 +41,12 @@ class TrainSettings(Settings):
     """On CUDA, use only kernels that give the same bits every time (slower)."""
     timeout_seconds: float = Field(600.0, gt=0)
     """How long a worker waits for another before it gives up."""
+
+    @model_validator(mode="after")
+    def _patience_needs_evaluations(self) -> Self:
+        if self.patience is not None and self.evaluate_every is None:
+            raise ValueError("train.patience counts evaluations, and train.evaluate_every=null makes none")
+        return self
 
 
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]

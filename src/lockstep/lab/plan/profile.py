@@ -78,6 +78,11 @@ class Profile:
 
 def load(path: Path) -> Profile:
     facts = read_json(path)
+    if isinstance(facts, dict) and facts.get("unit") == "images" and "sums" not in facts:
+        remedy = "Make it again with `lockstep plan CONFIG --save-profile FILE`."
+        raise LockstepError(
+            f"{path} is of an earlier version and does not know the sums of batch norm.", remedy, code=2
+        )
     try:
         if facts is None or facts["lockstep"] != "profile":
             raise KeyError
