@@ -91,6 +91,26 @@ def test_sentences_of_equal_length_take_the_dense_path_with_the_same_result(norm
 
 
 @NORMS
+@pytest.mark.parametrize("at", [(1,), (2, 3), (1, 2, 3)])
+def test_sentences_on_several_grids_give_what_one_grid_gives(norm: Literal["pre", "post"], at: tuple[int, ...]) -> None:
+    lengths, targets = np.array([7, 5, 5, 1]), np.array([6, 6, 2, 3])
+    source, target = ids(lengths), ids(targets, seed=2)
+
+    def results(cuts: tuple[int, ...]) -> dict[str, Tensor]:
+        model, source_layout = small(norm), Layout.of(lengths, cuts)
+        memory = model.encode(source, source_layout)
+        output = model.decode(target, Layout.of(targets, cuts), memory, source_layout)
+        (output * torch.linspace(-1, 1, output.numel()).view_as(output)).sum().backward()
+        gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+        return {"memory": memory.detach(), "output": output.detach(), **gradients}
+
+    one, several = results(()), results(at)
+    assert one.keys() == several.keys()
+    for name, value in one.items():
+        assert_close(several[name], value, atol=2e-5)
+
+
+@NORMS
 @torch.no_grad()
 def test_the_future_does_not_influence_the_past(norm: Literal["pre", "post"]) -> None:
     model, lengths = small(norm), np.array([6, 4])

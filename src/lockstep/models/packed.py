@@ -4,12 +4,16 @@ Every layer but attention treats words one by one, so they see one long list of 
 alone needs sentences side by side, `[sentences, longest, width]`; the words move there and back by their slots.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
+
+MOST_PARTS, SHORTER = 6, 0.8
+"""A part holds at least so much of the words that there are at most as many parts, and begins with a sentence that is
+shorter than the first of the part before by this factor."""
 
 
 @dataclass
@@ -23,9 +27,17 @@ class Layout:
     slots: Tensor | None  # [words] row * longest + position; None when all sentences have the same length
     hidden: Tensor | None  # [rows, 1, 1, longest] 0 where a word is and -inf where none is; None likewise
     bounds: Tensor  # [rows + 1] int32, where each sentence begins in the packed list, and where the last one ends
+    parts: tuple["Layout", ...] = ()  # of sentences that follow each other, on smaller grids; none: this grid is enough
 
     @classmethod
-    def of(cls, lengths: np.ndarray) -> "Layout":
+    def of(cls, lengths: np.ndarray, cuts: Sequence[int] = ()) -> "Layout":
+        """`cuts`: rows at which parts begin, but for the first."""
+        layout = cls._whole(lengths)
+        layout.parts = tuple(cls._whole(part) for part in np.split(lengths, cuts)) if len(cuts) else ()
+        return layout
+
+    @classmethod
+    def _whole(cls, lengths: np.ndarray) -> "Layout":
         rows, longest, words = len(lengths), int(lengths.max()), int(lengths.sum())
         starts = np.repeat(np.cumsum(lengths) - lengths, lengths)
         positions = np.arange(words) - starts
@@ -50,7 +62,13 @@ class Layout:
         """The same layout with every tensor moved."""
         slots = None if self.slots is None else move(self.slots)
         hidden = None if self.hidden is None else move(self.hidden)
-        return Layout(self.rows, self.longest, self.lengths, move(self.positions), slots, hidden, move(self.bounds))
+        parts = tuple(part.map(move) for part in self.parts)
+        places = move(self.positions), slots, hidden, move(self.bounds)
+        return Layout(self.rows, self.longest, self.lengths, *places, parts)
+
+    @property
+    def words(self) -> int:
+        return len(self.positions)
 
     def to(self, device: torch.device) -> "Layout":
         return self.map(lambda tensor: tensor.to(device, non_blocking=True))
@@ -114,6 +132,20 @@ class Reading:
     def unsorted(self, states: Tensor) -> Tensor:
         """`[..., rows, width]` in the order of the batch again."""
         return states.index_select(-2, self.rows.argsort())
+
+
+def cuts(*lengths: np.ndarray) -> list[int]:
+    """Where to cut sentences that are sorted from long to short, so that each part's grid has little room for nothing.
+    Several lengths of the same sentences (source and target) are cut alike."""
+    total = np.sum(lengths, axis=0)
+    enough, found = total.sum() / MOST_PARTS, list[int]()
+    begin, words = 0, 0
+    for row, length in enumerate(total.tolist()):
+        if words >= enough and length <= SHORTER * total[begin]:
+            found.append(row)
+            begin, words = row, 0
+        words += length
+    return found
 
 
 class _Spread(torch.autograd.Function):

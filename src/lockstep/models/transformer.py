@@ -94,20 +94,32 @@ class Attention(nn.Module):
         return grid.transpose(1, 2).flatten(2)  # [rows, length, width]
 
     def forward(self, x: Tensor, layout: Layout, memory: Tensor, memory_layout: Layout, causal: bool = False) -> Tensor:
-        query = self.query(x)
+        query, both = self.query(x), self.key_value(memory)
         if ragged(query, self.heads, self.dropout if self.training else 0.0):
-            key, value = self.key_value(memory).chunk(2, dim=-1)
+            key, value = both.chunk(2, dim=-1)
             return self.output(attend_ragged(query, key, value, layout, memory_layout, self.heads, causal))
-        query = self._heads(layout.spread(query))
-        key, value = self.keys(memory, memory_layout)
+        if layout.parts:
+            queries = query.split([part.words for part in layout.parts])
+            keys = both.split([part.words for part in memory_layout.parts])
+            parts = zip(queries, keys, layout.parts, memory_layout.parts, strict=True)
+            return self.output(torch.cat([self._mix(*part, causal) for part in parts]).to(x.dtype))
+        return self.output(self._mix(query, both, layout, memory_layout, causal).to(x.dtype))
+
+    def _mix(self, query: Tensor, both: Tensor, layout: Layout, memory_layout: Layout, causal: bool) -> Tensor:
+        """What packed queries find, on one grid: `[words, width]`."""
+        key, value = self._keys(both, memory_layout)
         # A causal query never sees the empty places behind its own sentence's end that follow it.
         mask = None if causal else memory_layout.hidden
-        mixed = attend(query, key, value, mask, causal, self.dropout if self.training else 0.0)
-        return self.output(layout.pack(self._merge(mixed)).to(x.dtype))
+        drop = self.dropout if self.training else 0.0
+        mixed = attend(self._heads(layout.spread(query)), key, value, mask, causal, drop)
+        return layout.pack(self._merge(mixed))
 
     def keys(self, memory: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
         """Keys and values of packed words, `[rows, heads, length, size]` each."""
-        key, value = layout.spread(self.key_value(memory)).chunk(2, dim=-1)
+        return self._keys(self.key_value(memory), layout)
+
+    def _keys(self, both: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+        key, value = layout.spread(both).chunk(2, dim=-1)
         return self._heads(key), self._heads(value)
 
     def look(self, x: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:

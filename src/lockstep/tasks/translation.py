@@ -15,7 +15,7 @@ from lockstep import faults
 from lockstep.data.batches import GlobalBatch, Order, Position, runs_of
 from lockstep.data.corpus import Corpus, ParallelSet
 from lockstep.data.settings import BatchSettings
-from lockstep.models.packed import Layout
+from lockstep.models.packed import Layout, cuts
 from lockstep.models.registry import TranslationModel, make_model
 from lockstep.models.settings import TranslationSettings
 from lockstep.tasks.output_loss import cross_entropy
@@ -63,15 +63,16 @@ def pair_batch(pairs: ParallelSet, indices: np.ndarray, bos: int) -> PairBatch:
         indices = np.array([0])
     source, source_lengths = pairs.source.gather(indices)
     target, target_lengths = pairs.target.gather(indices)
+    parts = cuts(source_lengths, target_lengths)
     shifted = np.empty_like(target)
     shifted[1:] = target[:-1]
     shifted[np.cumsum(target_lengths) - target_lengths] = bos
     return PairBatch(
         torch.from_numpy(source),
-        Layout.of(source_lengths),
+        Layout.of(source_lengths, parts),
         torch.from_numpy(shifted),
         torch.from_numpy(target),
-        Layout.of(target_lengths),
+        Layout.of(target_lengths, parts),
         0 if empty else len(source),
         0 if empty else len(target),
     )
@@ -124,7 +125,12 @@ class Translation:
 
     def micro_batches(self, share: np.ndarray, step: int) -> list[PairBatch]:
         bos = self.corpus.vocabulary.bos
-        return [pair_batch(self.pairs, piece, bos) for piece in self.order.micro_batches(share)]
+        return [pair_batch(self.pairs, self._longest_first(piece), bos) for piece in self.order.micro_batches(share)]
+
+    def _longest_first(self, indices: np.ndarray) -> np.ndarray:
+        """So that attention computes sentences of similar length together. Which sentences make a step stays as it is."""
+        both = self.order.source_lengths[indices] + self.order.target_lengths[indices]
+        return indices[np.argsort(-both, kind="stable")]
 
     def example(self) -> PairBatch:
         return pair_batch(self.pairs, np.array([0]), self.corpus.vocabulary.bos)
