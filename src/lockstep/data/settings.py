@@ -128,9 +128,9 @@ class BatchSettings(Settings):
     """Images in a step, all workers together; where images are learned from."""
     per: Annotated[Literal["global", "worker"], FIXED] = "global"
     """`worker`: the number above is one worker's; it is multiplied by the workers of the first launch and then kept."""
-    bucket: Annotated[bool, FIXED] = True
-    """Put sentences of similar length together, so that nothing waits for padding. With small steps it may cost learning:
-    compare with false (docs/results.md)."""
+    bucket: Annotated[bool, FIXED] = False
+    """Fill a step with sentences of one length, so that attention computes no padding: a little faster, but such steps
+    teach less (docs/results.md)."""
     shuffle: Annotated[bool, FIXED] = True
     """Another order in every pass. Without it, and without `bucket`, the sentences come in the order of the text."""
     fixed_length: Annotated[int | None, Field(ge=2), FIXED] = None
