@@ -37,6 +37,11 @@ def test_preparation_is_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_what_mixed_lengths_cost_is_measured(tiny: Tiny) -> None:
+    assert "mixed, in parts" in benchmark("attention", tiny.config, "--rounds", 1)
+
+
+@pytest.mark.slow
 def test_what_checkpoints_cost_is_measured(tiny_images: Tiny) -> None:
     assert "never" in benchmark("checkpoints", tiny_images.config, "--steps", 12)
 
