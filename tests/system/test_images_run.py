@@ -89,7 +89,7 @@ def test_pictures_are_classified(run: Path, tiny_images: Tiny, tmp_path: Path) -
     assert "brightness" in lockstep("classify", run, tmp_path / "grey.jpg").stdout
     (tmp_path / "text.png").write_text("no picture")
     assert (
-        "text.png cannot be read: it is no picture." in lockstep("classify", run, tmp_path / "text.png", code=2).stderr
+        "text.png cannot be read: it is no picture, or damaged." in lockstep("classify", run, tmp_path / "text.png", code=2).stderr
     )
     assert "No such file" in lockstep("classify", run, tmp_path / "none.png", code=2).stderr
     (model,) = (run / "checkpoints").glob("step-*20/model")

@@ -52,7 +52,7 @@ def test_a_run_is_described_by_its_data(corpus: Path, tmp_path: Path) -> None:
 
 
 def test_anything_else_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LockstepError, match="neither a prepared corpus nor a run"):
+    with pytest.raises(LockstepError, match="neither a corpus nor a run"):
         read_facts(tmp_path)
     (tmp_path / "data.json").write_text('{"digest": "old"}')
     with pytest.raises(LockstepError, match="another version"):
