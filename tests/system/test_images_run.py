@@ -18,7 +18,8 @@ def run(tiny_images: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("images") / "run"
     for total in (10, 20):
         shown = lockstep("train", tiny_images.config, f"train.steps={total}", "train.evaluate_every=4", "--run", run)
-        assert "was chosen by the test set itself" in shown.stdout
+        assert "on the test set" in shown.stdout
+        assert "best validation" not in shown.stdout
     return run
 
 
@@ -36,7 +37,7 @@ def test_the_report_counts_images(run: Path) -> None:
     text = text.partition("- python ")[0]  # versions of libraries follow, and the config
     for other in ("target word", "BLEU", "sentence", "translat"):
         assert other not in text, f"{other}: {text[max(0, text.index(other) - 80) :][:160]}"
-    assert "chosen by the test set itself" in text
+    assert "accuracy on the test set was" in text
     page = (run / "report.html").read_text()
     assert "nats per image" in page
     assert "target word" not in page
@@ -89,7 +90,8 @@ def test_pictures_are_classified(run: Path, tiny_images: Tiny, tmp_path: Path) -
     assert "brightness" in lockstep("classify", run, tmp_path / "grey.jpg").stdout
     (tmp_path / "text.png").write_text("no picture")
     assert (
-        "text.png cannot be read: it is no picture, or damaged." in lockstep("classify", run, tmp_path / "text.png", code=2).stderr
+        "text.png cannot be read: it is no picture, or damaged."
+        in lockstep("classify", run, tmp_path / "text.png", code=2).stderr
     )
     assert "No such file" in lockstep("classify", run, tmp_path / "none.png", code=2).stderr
     (model,) = (run / "checkpoints").glob("step-*20/model")

@@ -103,8 +103,10 @@ def summary_table(summary: "Summary", report: Path | None = None) -> "Table":
     if summary.best_score is not None:
         best = f"{summary.metric} {summary.best_score:.2f} at step {summary.best_step:,}"
         if summary.on_test:
-            last = f"{summary.metric} {summary.last_score:.2f} at the last evaluation"
-            table.add_row("on the test set", f"{last} (the best, {best}, was chosen by the test set itself)")
+            last, chosen = f"{summary.metric} {summary.last_score:.2f} at the last evaluation", ""
+            if summary.last_score != summary.best_score:
+                chosen = f" (the best, {best}, was chosen by that set itself)"
+            table.add_row("on the test set", last + chosen)
         else:
             table.add_row("best validation", best)
     if summary.skipped_steps:

@@ -142,8 +142,8 @@ def _what_was_learned(summary: Summary, learned: trained.Trained, by_heart: over
         return "How well it learned is not known: nothing was evaluated."
     best = f"the best {shown(summary.metric)} was {number(summary.best_score)} at step {count(summary.best_step or 0)}"
     if summary.on_test and summary.last_score is not None:
-        last = f"{shown(summary.metric)} was {number(summary.last_score)} at the last evaluation"
-        best = f"{last} ({best}, chosen by the test set itself)"
+        last = f"{shown(summary.metric)} on the test set was {number(summary.last_score)} at the last evaluation"
+        best = f"{last} ({best}, chosen by that set itself)" if summary.last_score != summary.best_score else last
     if by_heart.verdict == overfitting.OVERFITTING and by_heart.best is not None:
         turn = count(by_heart.steps[by_heart.best])
         return f"The model is overfitting: its validation loss was lowest at step {turn} and has risen since; {best}."
