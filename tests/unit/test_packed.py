@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.models.packed import MOST_PARTS, Layout, cuts
+from lockstep.models.packed import LEAST_WORDS, MOST_PARTS, Layout, cuts
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 80), st.integers(1, 80)), min_size=1, max_size=200)
 
@@ -27,6 +27,7 @@ def test_parts_are_few_and_hold_every_sentence_once(pairs: list[tuple[int, int]]
     source, target = longest_first(pairs)
     at = cuts(source, target)
     assert len(at) < MOST_PARTS
+    assert not at or min(part.sum() for part in np.split(source + target, at)) >= LEAST_WORDS
     assert at == sorted(set(at))
     assert all(0 < row < len(pairs) for row in at)
     for lengths in (source, target):
@@ -40,6 +41,7 @@ def test_sentences_of_similar_length_stay_on_one_grid() -> None:
     assert cuts(np.array([10, 10, 10, 9, 9]), np.array([11, 10, 10, 10, 9])) == []
     assert Layout.of(np.array([5, 4])).parts == ()
     assert cuts(np.array([30]), np.array([30])) == []
+    assert cuts(np.array([30, 5, 5]), np.array([30, 5, 5])) == [], "too few words to be worth it"
 
 
 def test_mixed_lengths_waste_little() -> None:

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-MOST_PARTS, SHORTER = 6, 0.8
-"""A part holds at least so much of the words that there are at most as many parts, and begins with a sentence that is
-shorter than the first of the part before by this factor."""
+MOST_PARTS, LEAST_WORDS, SHORTER = 6, 400, 0.8
+"""A batch is computed in at most so many parts, each of at least so many words (source and target together), because every
+part costs calls of its own; a part begins with a sentence that is shorter than the first of the part before by this
+factor. Tuned on CPU with benchmarks/attention.py."""
 
 
 @dataclass
@@ -138,13 +139,14 @@ def cuts(*lengths: np.ndarray) -> list[int]:
     """Where to cut sentences that are sorted from long to short, so that each part's grid has little room for nothing.
     Several lengths of the same sentences (source and target) are cut alike."""
     total = np.sum(lengths, axis=0)
-    enough, found = total.sum() / MOST_PARTS, list[int]()
+    left, found = int(total.sum()), list[int]()
+    enough = max(left / MOST_PARTS, LEAST_WORDS)
     begin, words = 0, 0
     for row, length in enumerate(total.tolist()):
-        if words >= enough and length <= SHORTER * total[begin]:
+        if words >= enough and left >= LEAST_WORDS and length <= SHORTER * total[begin]:
             found.append(row)
             begin, words = row, 0
-        words += length
+        words, left = words + length, left - length
     return found
 
 
