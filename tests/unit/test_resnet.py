@@ -207,3 +207,10 @@ def test_torch_s_own_batch_norm_is_refused_where_workers_make_one_update(norm: t
     with pytest.raises(LockstepError, match=f"{norm.__name__} is torch's own batch norm") as caught:
         connect(model, lambda tensor: None)
     assert "lockstep.models.batch_norm.BatchNorm" in caught.value.remedy
+
+
+def test_a_plan_is_told_what_is_really_sent() -> None:
+    norm, sent = BatchNorm(5), list[int]()
+    norm.sum_over_workers = lambda tensor: sent.append(tensor.nbytes)
+    norm(torch.randn(4, 5, 3, 3, requires_grad=True)).sum().backward()
+    assert tuple(sent) == norm.sum_bytes
