@@ -75,7 +75,9 @@ def test_the_model_s_arithmetic_and_the_workers_peak_are_told(watched: Path) -> 
     source = sum(line["words"]["source"] for rank in (0, 1) for line in steps(watched, rank)[1:4])
     target = sum(line["global_target_words"] for line in words)
     linear = 6 * (source * (layers + 2 * 32**2) + target * (layers + 2 * 32**2 + 32 * 330)) / target
-    assert linear < first["flops_per_word"] < 1.1 * linear, "attention's share is small in short sentences"
+    assert linear < first["flops_per_word"] < 1.2 * linear, (
+        "attention's share is small in short sentences, though padded"
+    )
     kept = json.loads((watched / "choices.json").read_text())["measured"][0]["peak_flops"]
     assert [first["peak_flops"], second["peak_flops"]] == pytest.approx(kept, rel=1e-5)
 

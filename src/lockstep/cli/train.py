@@ -56,6 +56,7 @@ def run_training(
     config: "RunConfig", run: str | Path, workers: int | None, port: int = 0, as_json: bool = False, show: bool = True
 ) -> None:
     """Trains in this process, in workers of our own, or as a worker of somebody else's; then prints the summary."""
+    from lockstep.cli.common import prepare_corpus
     from lockstep.errors import tell
     from lockstep.launch.joined import joined
     from lockstep.parent import die_with_parent
@@ -66,24 +67,23 @@ def run_training(
     from lockstep.train.records import check_resume
 
     begin = time.time()
-    told_to_stop: int | None = None
     if joined():
         die_with_parent()
-        worker.train_or_leave(config, run, tell)
-        primary = os.environ["RANK"] == "0"
-    else:
-        from lockstep.cli.common import prepare_corpus
 
-        if is_remote(run):
-            Store(str(run)).read("config.yaml")  # a store that cannot be used shows before the corpus is prepared
-        else:
-            check_resume(RunDirectory(Path(run)), config)
-        if config.task_name == "translation":
-            prepare_corpus(config)
-        told_to_stop = _start(config, run, workers or _devices(config), port)
-        primary = True
-    if primary:
-        _close(run, as_json, show, told_to_stop, begin)
+        def work() -> None:
+            worker.train(config, run)
+            if os.environ["RANK"] == "0":
+                _close(run, as_json, show, None, begin)
+
+        worker.leave_after(work, tell)
+    if is_remote(run):
+        Store(str(run)).read("config.yaml")  # a store that cannot be used shows before the corpus is prepared
+    else:
+        check_resume(RunDirectory(Path(run)), config)
+    if config.task_name == "translation":
+        prepare_corpus(config)
+    told_to_stop = _start(config, run, workers or _devices(config), port)
+    _close(run, as_json, show, told_to_stop, begin)
 
 
 def _devices(config: "RunConfig") -> int:

@@ -257,30 +257,29 @@ def _first_of_host(team: "Team", hosts: list[str]) -> bool:
 def main() -> None:
     """The entry of a launched worker. A failure goes to the launcher by the file it named, and is printed there."""
     die_with_parent()
-    train_or_leave(RunConfig.model_validate(json.loads(sys.argv[2])), sys.argv[1], tell_launcher)
-    _leave(0)
+    config = RunConfig.model_validate(json.loads(sys.argv[2]))
+    leave_after(lambda: train(config, sys.argv[1]), tell_launcher)
 
 
-def train_or_leave(config: RunConfig, place: str | Path, tell: Callable[[LockstepError], None]) -> None:
-    """Trains as one of several processes; a failure is told and ends this process at once, before Python takes it apart:
-    the others learn of it by that."""
+def leave_after(work: Callable[[], object], tell: Callable[[LockstepError], None]) -> NoReturn:
+    """Does the work of one of several processes and ends this one at once, before Python takes itself apart: the others
+    learn of a failure by that, and what torch's threads do meanwhile has ended finished runs in SIGABRT."""
+    code: int | str | None = 0
     try:
-        train(config, place)
+        work()
     except LockstepError as error:
         tell(error)
-        _leave(error.code)
+        code = error.code
+    except SystemExit as leaving:
+        code = leaving.code
     except KeyboardInterrupt:
-        _leave(130)
+        code = 130
     except Exception:
         traceback.print_exc()
-        _leave(1)
-
-
-def _leave(code: int) -> NoReturn:
-    """All is saved and closed. What torch's threads do while Python takes itself apart has ended in SIGABRT."""
+        code = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)
+    os._exit(code if isinstance(code, int) else 0 if code is None else 1)
 
 
 def tell_launcher(error: LockstepError) -> None:
