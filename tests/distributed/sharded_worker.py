@@ -4,7 +4,6 @@ python sharded_worker.py MODEL PRECISION [keep]     (RANK, WORLD_SIZE and the me
 """
 
 import json
-import os
 import sys
 from typing import Any
 
@@ -12,12 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lockstep.errors import tell
 from lockstep.parallel.adamw import AdamW
 from lockstep.parallel.optimizer import held
 from lockstep.parallel.settings import StrategySettings
 from lockstep.parallel.sharded import Sharded
 from lockstep.parallel.single import Single
 from lockstep.parallel.strategy import Context, Strategy
+from lockstep.parent import leave_after
 from lockstep.team import join
 from lockstep.watch.clock import PhaseClock
 
@@ -134,8 +135,7 @@ def main() -> None:
         seen["apart"] = {name: float((p - q).detach().abs().max()) for (name, p), (_, q) in pairs}
     print(json.dumps(seen), flush=True)
     team.close()
-    os._exit(0)  # what torch's threads do while Python takes itself apart has ended in SIGABRT
 
 
 if __name__ == "__main__":
-    main()
+    leave_after(main, tell)

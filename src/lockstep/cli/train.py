@@ -59,7 +59,7 @@ def run_training(
     from lockstep.cli.common import prepare_corpus
     from lockstep.errors import tell
     from lockstep.launch.joined import joined
-    from lockstep.parent import die_with_parent
+    from lockstep.parent import die_with_parent, leave_after
     from lockstep.remote.place import is_remote
     from lockstep.remote.store import Store
     from lockstep.rundir import RunDirectory
@@ -75,7 +75,7 @@ def run_training(
             if os.environ["RANK"] == "0":
                 _close(run, as_json, show, None, begin)
 
-        worker.leave_after(work, tell)
+        leave_after(work, tell)
     if is_remote(run):
         Store(str(run)).read("config.yaml")  # a store that cannot be used shows before the corpus is prepared
     else:

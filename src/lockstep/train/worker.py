@@ -8,17 +8,16 @@ import json
 import os
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from lockstep.config import RunConfig
 from lockstep.counterfactual import left_out
 from lockstep.errors import LockstepError, PortTaken
 from lockstep.files import write_json
-from lockstep.parent import die_with_parent, restarts
+from lockstep.parent import die_with_parent, leave_after, restarts
 from lockstep.remote.place import is_remote, working_folder
 from lockstep.rundir import RunDirectory
 from lockstep.train.memory import keep_memory, touch_memory
@@ -259,27 +258,6 @@ def main() -> None:
     die_with_parent()
     config = RunConfig.model_validate(json.loads(sys.argv[2]))
     leave_after(lambda: train(config, sys.argv[1]), tell_launcher)
-
-
-def leave_after(work: Callable[[], object], tell: Callable[[LockstepError], None]) -> NoReturn:
-    """Does the work of one of several processes and ends this one at once, before Python takes itself apart: the others
-    learn of a failure by that, and what torch's threads do meanwhile has ended finished runs in SIGABRT."""
-    code: int | str | None = 0
-    try:
-        work()
-    except LockstepError as error:
-        tell(error)
-        code = error.code
-    except SystemExit as leaving:
-        code = leaving.code
-    except KeyboardInterrupt:
-        code = 130
-    except Exception:
-        traceback.print_exc()
-        code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code if isinstance(code, int) else 0 if code is None else 1)
 
 
 def tell_launcher(error: LockstepError) -> None:

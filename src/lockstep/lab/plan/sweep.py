@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.errors import LockstepError
+from lockstep.errors import LockstepError, tell
 from lockstep.files import read_json, write_json
 from lockstep.lab.network import Network
 from lockstep.lab.plan.costs import Pipe
 from lockstep.lab.together import Program, together
 from lockstep.lab.trial import place
+from lockstep.parent import leave_after
 
 SIZES = [2**power for power in range(14, 24)]
 LARGE = 2**20
@@ -92,10 +93,14 @@ def sweep() -> dict[str, Any]:
     return asdict(found) | {"latency_seconds": found.latency_seconds / steps}
 
 
-if __name__ == "__main__":
+def main() -> None:
     facts = sweep()
     if os.environ.get("RANK", "0") == "0":
         if sys.argv[1:]:
             write_json(Path(sys.argv[1]), facts)
         else:
             print(json.dumps(facts, indent=2))
+
+
+if __name__ == "__main__":
+    leave_after(main, tell)

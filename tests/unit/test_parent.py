@@ -1,0 +1,38 @@
+"""How a process among several leaves."""
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import atexit, os
+from lockstep.errors import LockstepError, tell
+from lockstep.parent import leave_after
+
+def work():
+    print("working")
+    {work}
+
+atexit.register(os.abort)
+leave_after(work, tell)
+"""
+
+
+@pytest.mark.parametrize(
+    ("work", "code", "told"),
+    [
+        ("pass", 0, ""),
+        ("raise LockstepError('No room.', 'Make some.', 3)", 3, "Error: No room.\n       Make some.\n"),
+        ("raise SystemExit", 0, ""),
+        ("raise SystemExit(143)", 143, ""),
+        ("raise KeyboardInterrupt", 130, ""),
+        ("1 / 0", 1, "ZeroDivisionError: division by zero\n"),
+    ],
+)
+def test_a_worker_leaves_before_python_takes_itself_apart(work: str, code: int, told: str) -> None:
+    words = [sys.executable, "-c", PROGRAM.format(work=work)]
+    result = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (code, "working\n")
+    assert result.stderr.endswith(told)
+    assert bool(result.stderr) == bool(told)
