@@ -8,6 +8,16 @@ from conftest import Tiny, lockstep, steps
 from lockstep.watch.journal import read
 
 
+def test_without_communication_workers_of_their_own_pace_come_to_the_end(tiny: Tiny, tmp_path: Path) -> None:
+    """With steps on the way after which worker 0 would look at the model."""
+    apart = ("strategy.name=server", "strategy.mode=async", "--workers", 2, "--servers", 1, "--run", tmp_path)
+    settings = ("train.checkpoint_every=3", "train.evaluate_every=5")
+    lockstep("train", tiny.config, *settings, *apart, LOCKSTEP_WITHOUT="communication")
+    lines = steps(tmp_path, 0) + steps(tmp_path, 1)
+    assert {line["step"] for line in lines} == set(range(1, 9))
+    assert all(line["bytes_sent"] == 0 for line in lines)
+
+
 @pytest.mark.parametrize("strategy", ["allreduce", "sharded"])
 def test_without_communication_nothing_is_sent_and_nothing_is_saved(tiny: Tiny, tmp_path: Path, strategy: str) -> None:
     train = ("train", tiny.config, f"strategy.name={strategy}", "--workers", 2, "--run", tmp_path)

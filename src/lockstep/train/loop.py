@@ -275,7 +275,8 @@ class Loop:
     def _due(self, step: int) -> bool:
         """Is the model looked at after this step?"""
         settings = self.config.train
-        return self._evaluated(step) or step % settings.checkpoint_every == 0 or step >= settings.steps
+        looked_at = self._evaluated(step) or step % settings.checkpoint_every == 0
+        return (looked_at and not left_out()) or step >= settings.steps
 
     def _ready(self, claim: Claim[GlobalBatch] | Rest[GlobalBatch]) -> Sequence[MicroBatch]:
         """The tensors of a share, made in the background."""
