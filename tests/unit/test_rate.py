@@ -51,6 +51,22 @@ def test_every_launch_is_held_against_its_own_schedule(tmp_path: Path) -> None:
     assert "changed between launches" in answer.text
 
 
+def test_more_steps_change_only_a_schedule_that_ends_with_them(tmp_path: Path) -> None:
+    for name, changed in (("stairs", False), ("linear", True)):
+        run = MadeUp(tmp_path / name)
+        run.config(schedule={"name": name, "warmup": 0})
+        run.launch(range(1, 21))
+        run.launch(range(21, 41), attempt=2, resumed=20, changed={"train.steps": [20, 40]})
+        assert ("changed between launches" in rate.answer(Record.open(tmp_path / name)).text) == changed
+
+
+@pytest.mark.parametrize("name", ["noam", "inverse_sqrt", "cosine", "linear", "stairs", "constant"])
+def test_a_formula_without_a_warmup_divides_by_nothing(name: str) -> None:
+    formula = rate.Schedule(name, 0.003, 2.0, 0, 0.1, steps=200, width=160, drops=(60,), drop=0.1).formula
+    assert "/ 0" not in formula
+    assert "0^" not in formula.replace("160^", "")
+
+
 def test_the_width_is_what_the_task_said(tmp_path: Path) -> None:
     """A residual network has no model.width."""
     run = MadeUp(tmp_path)

@@ -56,6 +56,19 @@ def test_a_launch_that_only_warmed_up_does_not_decide_the_setting(tmp_path: Path
     run.launch(range(1, 31), workers=2, stop="signal")
     run.launch(range(31, 33), workers=4, attempt=2, resumed=30)
     assert Record.open(tmp_path).measured.count == 25
+    assert summarise(tmp_path).workers == 2
+
+
+def test_steps_with_other_settings_of_a_strategy_are_not_mixed_in(tmp_path: Path) -> None:
+    run = MadeUp(tmp_path)
+    run.config(strategy={"name": "server", "mode": "async"})
+    run.launch(range(1, 31), strategy="server", servers=1)
+    run.launch(range(31, 61), strategy="server", servers=1, attempt=2, changed={"strategy.mode": ["sync", "async"]})
+    run.launch(range(61, 101), strategy="server", servers=1, attempt=3, changed={"train.steps": [60, 100]})
+    record = Record.open(tmp_path)
+    assert record.last_setting == (2, 3)
+    assert [launch.way for launch in record.launches] == ["server sync on 1 server", *["server async on 1 server"] * 2]
+    assert summarise(tmp_path).way == "server async on 1 server"
 
 
 def test_damaged_lines_are_skipped_and_counted(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def summary_table(summary: "Summary", report: Path | None = None) -> "Table":
     table.add_column()
     table.add_row("state", f"{summary.state} at step {summary.step:,}")
     plural = "s" if summary.workers != 1 else ""
-    table.add_row("setting", f"{summary.workers} worker{plural}, {summary.strategy}, {summary.precision}")
+    table.add_row("setting", f"{summary.workers} worker{plural}, {summary.way}, {summary.precision}")
     if summary.seconds_per_step is not None:
         left_out = f"mean of {summary.measured_steps:,} steps, {summary.warmup_steps} warm-up steps left out"
         table.add_row("time per step", f"{summary.seconds_per_step * 1000:,.0f} ms ({left_out})")

@@ -43,12 +43,12 @@ def list_runs(
         print_json([summary.as_dict() for summary in found])
         return
     table = Table(box=box.SIMPLE)
-    for heading in ("run", "state", "step", "best score", "at step", "words/s", "workers"):
+    for heading in ("run", "state", "step", "best score", "at step", "per second", "workers"):
         table.add_column(heading, justify="left" if heading in ("run", "state") else "right", overflow="fold")
     for summary in found:
         score = "-" if summary.best_score is None else f"{summary.best_score:.2f}"
         speed = "-" if summary.words_per_second is None else f"{summary.words_per_second:,.0f}"
-        speed += "" if summary.unit == "target words" else f" {summary.unit}"
+        speed += "" if summary.words_per_second is None else f" {summary.unit.removeprefix('target ')}"
         at = "-" if summary.best_step is None else f"{summary.best_step:,}"
         table.add_row(escape(summary.run), summary.state, f"{summary.step:,}", score, at, speed, str(summary.workers))
     Console().print(table if found else f"No runs in {folder}.")

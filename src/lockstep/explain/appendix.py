@@ -109,7 +109,7 @@ def _launches(record: Record) -> Table:
         )
         end = launch.reason or ("running" if launch is record.launches[-1] and record.state == "running" else "cut off")
         start = "" if launch.resumed is None else f"from step {count(launch.resumed)}"
-        setting = f"{plural(launch.workers, 'worker')}, {launch.strategy}, {launch.facts.get('precision', '')}"
+        setting = f"{plural(launch.workers, 'worker')}, {launch.way}, {launch.facts.get('precision', '')}"
         rows.append(
             (str(launch.attempt), moment(launch.begin), seconds(launch.end - launch.begin), setting, steps, start, end)
         )
@@ -139,7 +139,8 @@ def _notes(record: Record) -> list[str]:
         notes.append(f"{plural(skipped, 'step')} with a gradient that was not finite changed nothing.")
     if record.measured.partial:
         notes.append(
-            "Step times, network and utilisation are of the launches with the last setting (workers, strategy) only."
+            "Step times, network and utilisation are of the launches with the last setting (workers, servers, strategy, "
+            "precision, threads) only."
         )
     return notes
 

@@ -10,7 +10,7 @@ from lockstep.explain.steps import Column, Steps
 
 @dataclass(frozen=True)
 class Measured:
-    """The steps that averages are made of: of the launches with the last setting (workers, strategy), without warm-up."""
+    """The steps that averages are made of: those of the launches with the last setting, without warm-up."""
 
     workers: dict[int, Steps]
     warmup: int

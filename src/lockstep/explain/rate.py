@@ -20,6 +20,9 @@ QUESTION = "What does the learning-rate curve show?"
 DEVIATION, ROUNDING = 1e-4, 1e-6
 """The journal keeps seven digits: less than the second is rounding, more than the first follows another formula."""
 
+TO_THE_END = ("linear", "cosine")
+"""Schedules that fall until the last step of the run."""
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -30,7 +33,7 @@ class Schedule:
     factor: float
     warmup: int
     floor: float
-    steps: int
+    steps: int  # where the schedule depends on them
     width: int
     drops: tuple[int, ...] = ()
     drop: float = 1.0
@@ -41,7 +44,8 @@ class Schedule:
         try:
             name, peak, factor = (settings[f"schedule.{key}"] for key in ("name", "peak", "factor"))
             warmup, floor = int(settings["schedule.warmup"]), float(settings["schedule.floor"])
-            steps, width = int(settings["train.steps"]), int(width or settings.get("model.width") or 1)
+            steps = int(settings["train.steps"]) if name in TO_THE_END else 0
+            width = int(width or settings.get("model.width") or 1)
             drops = tuple(int(step) for step in settings.get("schedule.drops") or ())
             drop = float(settings.get("schedule.drop") or 1.0)
             return cls(str(name), float(peak), float(factor), warmup, floor, steps, width, drops, drop)
@@ -78,17 +82,18 @@ class Schedule:
 
     @property
     def formula(self) -> str:
-        rise, peak = f"step / {self.warmup}", plain(self.peak)
+        warmup, peak = max(self.warmup, 1), plain(self.peak)
         if self.name == "noam":
-            return f"{plain(self.factor)} * {self.width}^-0.5 * min(step^-0.5, step * {self.warmup}^-1.5)"
+            return f"{plain(self.factor)} * {self.width}^-0.5 * min(step^-0.5, step * {warmup}^-1.5)"
         falls = {
-            "inverse_sqrt": f"sqrt({self.warmup} / step)",
+            "inverse_sqrt": f"sqrt({warmup} / step)",
             "constant": "1",
             "stairs": f"{plain(self.drop)} to the number of drops ({self._drops}) before the step",
             "linear": f"line from 1 to {plain(self.floor)} at {self.steps}",
             "cosine": f"half a cosine from 1 to {plain(self.floor)} at {self.steps}",
         }
-        return f"{peak} * min({rise}, {falls.get(self.name, self.name)})"
+        fall = falls.get(self.name, self.name)
+        return f"{peak} * min(step / {warmup}, {fall})" if self.warmup else f"{peak} * {fall}"
 
     def words(self) -> str:
         rise = (
@@ -110,18 +115,9 @@ class Schedule:
 
 
 def schedules(record: Record) -> dict[int, Schedule]:
-    """The schedule of every attempt: the config is the last one's, and each launch told what it changed."""
-    settings = flat(record.config)
-    found: dict[int, Schedule] = {}
-    for launch in reversed(record.launches):
-        schedule = Schedule.of(settings, launch.facts.get("width"))
-        if schedule is not None:
-            found[launch.attempt] = schedule
-        changed = launch.facts.get("changed")
-        for key, pair in (changed if isinstance(changed, dict) else {}).items():
-            if isinstance(pair, list | tuple) and len(pair) == 2:
-                settings[key] = pair[0]
-    return found
+    """The schedule of every attempt."""
+    known = {launch.attempt: Schedule.of(launch.settings, launch.facts.get("width")) for launch in record.launches}
+    return {attempt: schedule for attempt, schedule in known.items() if schedule is not None}
 
 
 def expected(record: Record, known: dict[int, Schedule]) -> Column:

@@ -13,9 +13,11 @@ from lockstep.errors import LockstepError
 from lockstep.explain.journal_file import JournalFile, read_file, took, whole
 from lockstep.explain.measured import Measured
 from lockstep.explain.steps import Column, Steps, joined, standing
+from lockstep.explain.units import plural
 from lockstep.files import read_json
 from lockstep.rundir import RunDirectory
 from lockstep.saved import Saved, read_saved
+from lockstep.settings import flat
 from lockstep.watch.journal import Line, worker_file
 
 SHARED = ("evaluation", "checkpoint", "stop")
@@ -48,6 +50,7 @@ class Launch:
     last_step: int | None = None
     reason: str = ""  # empty: no farewell
     resumed: int | None = None
+    settings: dict[str, Any] = field(default_factory=dict)  # of the config, by dotted name
 
     @property
     def attempt(self) -> int:
@@ -58,8 +61,27 @@ class Launch:
         return whole(self.facts.get("workers")) or 1
 
     @property
+    def servers(self) -> int:
+        return whole(self.facts.get("servers")) or 0
+
+    @property
     def strategy(self) -> str:
         return str(self.facts.get("strategy", ""))
+
+    @property
+    def way(self) -> str:
+        """The strategy, and what else a reader wants to know of servers: server async on 1 server."""
+        if self.strategy != "server":
+            return self.strategy
+        mode, servers = str(self.settings.get("strategy.mode", "")), plural(self.servers, "server")
+        return f"server {mode}{f' on {servers}' * bool(self.servers)}".rstrip()
+
+    @property
+    def kind(self) -> tuple[str, ...]:
+        """What makes the steps of two launches comparable."""
+        facts = [self.facts.get(name) for name in ("workers", "servers", "strategy", "precision", "threads")]
+        settings = sorted((key, value) for key, value in self.settings.items() if key.startswith("strategy."))
+        return tuple(map(str, [*facts, *settings]))
 
 
 @dataclass
@@ -228,7 +250,18 @@ class Record:
                     began = moment - took(line)
                     launch.first_moment = min(began, launch.first_moment or began)
         self._add_steps(found)
+        self._add_settings(found)
         return found
+
+    def _add_settings(self, launches: list[Launch]) -> None:
+        """The config is the last launch's, and each told what it changed."""
+        settings = flat(self.config)
+        for launch in reversed(launches):
+            launch.settings = dict(settings)
+            changed = launch.facts.get("changed")
+            for key, pair in (changed if isinstance(changed, dict) else {}).items():
+                if isinstance(pair, list | tuple) and len(pair) == 2:
+                    settings[key] = pair[0]
 
     def _add_steps(self, launches: list[Launch]) -> None:
         every = self.primary.every
@@ -260,10 +293,22 @@ class Record:
         both = np.array(known, np.float64).reshape(-1, 2)
         return both[:, 0], both[:, 1]
 
+    @cached_property
+    def last_launch(self) -> Launch:
+        """The last one that has measured steps, or of all: that one's setting is told beside the figures."""
+        own = [launch for launch in self.launches if launch.attempt in self._timed] or self.launches
+        return own[-1] if own else Launch({}, 0.0, 0.0)
+
     @property
     def launch(self) -> Line:
-        """The last `run` line."""
-        return self.launches[-1].facts if self.launches else {}
+        """The `run` line of that launch."""
+        return self.last_launch.facts
+
+    @cached_property
+    def _timed(self) -> set[int]:
+        """Attempts with steps after the warm-up."""
+        steps = self.primary.steps
+        return set(steps.attempt[steps.warmup == 0].astype(int).tolist())
 
     @property
     def model(self) -> Line:
@@ -288,14 +333,10 @@ class Record:
 
     @cached_property
     def last_setting(self) -> tuple[int, ...]:
-        """Attempts that ran with the workers and strategy of the last one that has measured steps."""
-        steps = self.primary.steps
-        timed = set(steps.attempt[steps.warmup == 0].astype(int).tolist())
-        kinds = {launch.attempt: (launch.workers, launch.strategy) for launch in self.launches}
-        with_steps = [attempt for attempt in kinds if attempt in timed] or list(kinds)
-        if not with_steps:
-            return tuple(sorted(timed))
-        return tuple(attempt for attempt, kind in kinds.items() if kind == kinds[with_steps[-1]])
+        """Attempts that ran as the last one that has measured steps did."""
+        if not self.launches:
+            return tuple(sorted(self._timed))
+        return tuple(launch.attempt for launch in self.launches if launch.kind == self.last_launch.kind)
 
     def measured_of(self, workers: dict[int, Worker]) -> Measured:
         attempts = self.last_setting

@@ -126,7 +126,7 @@ def make(path: Path, name: str | None = None, running: bool | None = None) -> Re
 
 
 def _what_happened(summary: Summary, wall: duration.Duration) -> str:
-    setting = ", ".join(part for part in (summary.strategy, summary.precision) if part)
+    setting = ", ".join(part for part in (summary.way, summary.precision) if part)
     with_whom = f" with {plural(summary.workers, 'worker')} ({setting})" if summary.workers else ""
     if not summary.step:
         return f"The run is {summary.state} and has not taken a step{with_whom}."

@@ -24,6 +24,7 @@ class Summary:
     step: int
     workers: int
     strategy: str
+    way: str  # the strategy, with mode and number of servers
     precision: str
     measured_steps: int
     warmup_steps: int
@@ -57,7 +58,8 @@ def summarise(run: Path) -> Summary:
 
 
 def summary_of(record: Record) -> Summary:
-    """Speed and phases are of the launches with the last setting (workers and strategy): others are not comparable."""
+    """Speed and phases are of the launches with the last setting (workers, strategy and the like): others are not
+    comparable."""
     primary, measured = record.primary, record.measured_of({record.primary.rank: record.primary})
     steps, timed = primary.steps, measured.primary
     stops = primary.of("stop")
@@ -77,6 +79,7 @@ def summary_of(record: Record) -> Summary:
         step=record.reached,
         workers=record.launch.get("workers", 0),
         strategy=record.launch.get("strategy", ""),
+        way=record.last_launch.way,
         precision=record.launch.get("precision", ""),
         measured_steps=measured.count,
         warmup_steps=measured.warmup,
