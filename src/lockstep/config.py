@@ -1,7 +1,7 @@
 """The whole configuration of a run: one tree of settings from a YAML file and `key=value` overrides."""
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
@@ -76,7 +76,7 @@ def load(path: Path, overrides: list[str]) -> RunConfig:
     tree = read_yaml(path)
     for override in sorted(overrides, key=lambda override: not override.startswith(f"{MODEL_NAME}=")):
         apply_override(tree, override)
-    return build(tree, str(path))
+    return build(tree, str(path), overrides)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -131,21 +131,30 @@ def apply_override(tree: dict[str, Any], override: str) -> None:
         tree["model"] = {last: node[last]}
 
 
-def build(tree: dict[str, Any], origin: str) -> RunConfig:
+def build(tree: dict[str, Any], origin: str, overrides: Sequence[str] = ()) -> RunConfig:
+    """`origin` is blamed for what is wrong, unless that came from the overrides."""
     try:
         return RunConfig.model_validate(tree)
     except ValidationError as error:
-        sentences = [_explain(dict(problem)) for problem in error.errors()]
-        raise LockstepError(f"{origin}: " + "; ".join(sentences) + ".", _REMEDY, code=2) from None
+        said = tuple(f"{override.partition('=')[0].strip()}." for override in overrides)
+        problems = [dict(problem) for problem in error.errors()]
+        told = [_explain(one) for one in problems if f"{_place(one)[0]}.".startswith(said)]
+        read = [_explain(one) for one in problems if not f"{_place(one)[0]}.".startswith(said)]
+        raise LockstepError("; ".join(told + [f"{origin}: {one}" for one in read]) + ".", _REMEDY, code=2) from None
 
 
 _REMEDY = "`lockstep config explain KEY` tells what a setting means."
 
 
-def _explain(problem: dict[str, Any]) -> str:
+def _place(problem: dict[str, Any]) -> tuple[str, str | None]:
+    """The setting's name, and the model whose setting it is."""
     path = [str(part) for part in problem["loc"]]
-    model = path.pop(1) if path[:1] == ["model"] and len(path) > 1 else None  # whose settings they are
-    key = ".".join(path)
+    model = path.pop(1) if path[:1] == ["model"] and len(path) > 1 else None
+    return ".".join(path), model
+
+
+def _explain(problem: dict[str, Any]) -> str:
+    key, model = _place(problem)
     if problem["type"] == "union_tag_invalid":
         expected = problem["ctx"]["expected_tags"].replace(", ", " or ")
         return f"{MODEL_NAME}={problem['ctx']['tag']!r} is wrong: input should be {expected}"

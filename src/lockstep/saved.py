@@ -138,3 +138,12 @@ def usable(folder: Path) -> Iterator[None]:
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise LockstepError(f"The model in {folder} cannot be used: {reason}.", "Take another checkpoint.") from None
+
+
+def exported(folder: Path, key: str, does: str) -> dict[str, Any]:
+    """What a model says of itself. It has this key when it does what is asked for; other tasks need not say anything."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    if key not in config:
+        raise LockstepError(f"The model in {folder} {does} nothing.", "Name a run that learned to.", code=2)
+    return dict(config)

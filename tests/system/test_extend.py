@@ -28,7 +28,10 @@ def test_the_example_trains_the_same_with_two_workers(tmp_path: Path, monkeypatc
     assert [line["loss"] for line in two] == pytest.approx([line["loss"] for line in alone], rel=1e-4)
     assert alone[-1]["loss"] < 0.5 * alone[0]["loss"]
     assert "characters/s" in shown
-    assert "characters a second" in Path("alone/report.md").read_text()
+    report = Path("alone/report.md").read_text()
+    assert "characters a second" in report
+    assert "label smoothing and dropout" not in report
+    assert "translates nothing" in lockstep("translate", "alone", code=2).stderr
 
 
 def test_a_task_may_be_judged_by_a_score_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,7 @@ def test_evaluate_gives_the_saved_model_the_score_that_it_had_in_training(run: P
     assert found["loss"] == pytest.approx(journalled["loss"], rel=1e-5)
     assert not found["chosen_on_this_set"]
     assert "--beam" in lockstep("evaluate", run, "--beam", 2, code=2).stderr
+    assert "held none back" in lockstep("evaluate", run, "--set", "validation", code=2).stderr
 
 
 def test_folders_of_pictures_are_trained_on(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ def config(*overrides: str, tree: dict[str, Any] | None = None) -> RunConfig:
     settings = yaml.safe_load(yaml.safe_dump(MINIMAL if tree is None else tree))
     for override in overrides:
         apply_override(settings, override)
-    return build(settings, "test.yaml")
+    return build(settings, "test.yaml", overrides)
 
 
 def refused(*overrides: str, tree: dict[str, Any] | None = None) -> str:
@@ -53,7 +53,7 @@ def test_there_are_configs_to_load() -> None:
 def test_an_unknown_setting_is_refused_with_the_nearest_one(key: str, near: str) -> None:
     assert nearest(key) == near
     if key != "trian.steps":  # there the group is what is unknown
-        assert refused(f"{key}=1") == f"test.yaml: unknown setting {key} (did you mean {near}?)."
+        assert refused(f"{key}=1") == f"unknown setting {key} (did you mean {near}?)."
 
 
 def test_an_unknown_group_is_refused_by_name() -> None:
@@ -61,7 +61,7 @@ def test_an_unknown_group_is_refused_by_name() -> None:
 
 
 def test_nothing_is_proposed_for_a_name_like_no_other() -> None:
-    assert refused("xyzzy=1") == "test.yaml: unknown setting xyzzy."
+    assert refused("xyzzy=1") == "unknown setting xyzzy."
 
 
 @pytest.mark.parametrize(
@@ -89,6 +89,13 @@ def test_all_mistakes_are_told_at_once() -> None:
     assert "train.steps='x'" in message
     assert "search.beam=0" in message
     assert "did you mean model.width?" in message
+
+
+def test_the_file_is_blamed_for_what_it_says_alone() -> None:
+    tree = {"data": {"grammar": {}}, "batch": {"words": 0}}
+    message = refused("train.steps=0", "data.languages=[en]", tree=tree)
+    assert "; test.yaml: batch.words=0 is wrong" in message
+    assert message.count("test.yaml") == 1
 
 
 def test_a_missing_group_is_named() -> None:
@@ -382,7 +389,7 @@ def test_another_model_than_the_file_s_leaves_the_settings_of_the_file_s_behind(
 
 
 def test_the_settings_of_one_model_are_refused_for_another() -> None:
-    assert refused("model.name=lstm", "model.heads=4") == "test.yaml: model.heads is not for model.name=lstm."
+    assert refused("model.name=lstm", "model.heads=4") == "model.heads is not for model.name=lstm."
     assert "unknown setting model.widht (did you mean model.width?)" in refused("model.name=lstm", "model.widht=4")
     assert "model.decoder_layers=1 is wrong" in refused("model.name=lstm", "model.decoder_layers=1")
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from lockstep.explain.curves import Column, fit, noise, slope
+from lockstep.explain.curves import Column, Estimate, fit, noise, slope
 
 
 def evaluated(law: object, last: float, count: int, scatter: float, seed: int) -> tuple[Column, Column]:
@@ -61,6 +61,10 @@ def test_the_slope_is_the_change_per_doubling() -> None:
     assert found is not None
     assert (found.value, found.low, found.high) == pytest.approx((-0.25, -0.25, -0.25))
     assert slope(steps[:2], steps[:2]) is None
+
+
+def test_a_score_that_stands_still_gains_nothing() -> None:
+    assert slope(np.array([20.0, 40.0, 60.0]), np.full(3, 99.9)) == Estimate(0.0, 0.0, 0.0)
 
 
 def test_many_evaluations_are_quick_and_give_the_same_curve() -> None:

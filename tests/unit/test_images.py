@@ -245,6 +245,13 @@ def test_micro_batches_are_refused(folder: Path) -> None:
         task(folder, BatchSettings(words=8))
 
 
+def test_a_hole_as_large_as_the_image_is_refused(folder: Path) -> None:
+    with pytest.raises(LockstepError, match="can cover a whole image of 32 x 32 points"):
+        Classification(
+            ImageCorpus.open(folder), BatchSettings(images=8), MODEL, AugmentSettings(cutout=32), 0.0, seed=1
+        )
+
+
 def test_images_have_an_order_but_no_length(folder: Path) -> None:
     unshuffled = task(folder, BatchSettings(images=8, shuffle=False))
     assert next(unshuffled.batches(0, 0)).indices.tolist() == list(range(8))

@@ -1,5 +1,6 @@
 """Which interface the workers' traffic leaves by. The probe itself is tried by real runs."""
 
+import itertools
 import math
 import socket
 
@@ -49,6 +50,13 @@ def test_an_address_belongs_to_an_interface() -> None:
 def test_a_name_that_cannot_be_resolved_has_no_address() -> None:
     assert _addresses("") == _addresses("no-such-host.invalid") == []
     assert _own_address("no-such-host.invalid") is None
+
+
+def test_one_product_that_was_held_up_does_not_make_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each size the second takes a millisecond and the others ten times the time that all may take."""
+    turns = itertools.count()
+    monkeypatch.setattr("lockstep.watch.peak._timed", lambda a, b: 0.001 if next(turns) % 3 == 1 else 0.4)
+    assert product_peak(torch.device("cpu"), torch.float32, 0.04) >= 2 * 512**3 / 0.001
 
 
 def test_the_peak_is_a_rate_whatever_time_is_given() -> None:

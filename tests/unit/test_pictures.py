@@ -103,10 +103,15 @@ def test_what_cannot_be_learned_from_ends_in_a_sentence(mixed: Path, tmp_path: P
     assert "holds 0 classes" in refused(mixed / "dark")
     assert "is there already" in refused(mixed, "mixed")
     (mixed / "empty").mkdir()
-    assert "no picture to learn empty from" in refused(mixed)
+    assert "no picture of the class empty to learn from" in refused(mixed)
     (mixed / "empty").rmdir()
     (mixed / "dark" / "3.png").write_bytes(b"nonsense")
     assert "3.png cannot be read: it is no picture" in refused(mixed)
+    for number in range(4, 11):
+        (mixed / "light" / f"{number}.png").write_bytes(b"nonsense")
+    message = refused(mixed)
+    assert message.count("cannot be read") == 5
+    assert message.endswith("So it is with 3 more.")
 
 
 @pytest.mark.parametrize("names", [("train",), ("Train", "holdout"), ("train", "val", "test"), ("train", "training")])

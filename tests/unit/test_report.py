@@ -159,6 +159,15 @@ def test_the_step_time_is_held_against_the_interface_s_rate(tmp_path: Path) -> N
     assert r > 0.95
 
 
+@pytest.mark.parametrize(("hosts", "sent"), [(["one"], 5e6), (["one", "two"], 42.0)])
+def test_gradients_within_a_machine_take_its_loopback(tmp_path: Path, hosts: list[str], sent: float) -> None:
+    run = MadeUp(tmp_path, hosts=hosts)
+    run.launch(range(1, 31))
+    network = {"eth0": {"sent": 42.0, "received": 0}, "lo": {"sent": 5e6, "received": 5e6}}
+    run.write(0, "system", host="one", seconds=1.0, network=network)
+    assert figures(make(tmp_path), 5)["on the interface"].value == pytest.approx(8 * sent)
+
+
 def test_what_was_not_measured_is_said_so(tmp_path: Path) -> None:
     report = made(tmp_path)
     assert figures(report, 4)["achieved FLOP/s"].text == "not measured"

@@ -53,6 +53,7 @@ def test_workers_of_their_own_speed_are_added_up_and_their_parts_still_make_a_st
     """Worker 1 takes twice as long; neither waits for the other."""
     sample = measure(journals(2, lambda r, s: PLAIN | {"forward": 0.04 + 0.102 * r}, "worker"), WARMUP)
     assert sample.words_per_second == pytest.approx(100 / 0.102 + 100 / 0.204)
+    assert sample.total == pytest.approx(20 * sample.step), "not only while both were busy"
     assert sum(sample.parts.values()) == pytest.approx(sample.step)
     assert sample.parts["work"] == pytest.approx(0.09), "a fair share is that of the other worker"
     assert sample.parts["imbalance"] == pytest.approx(2 * 100 / sample.words_per_second - 0.102)

@@ -132,7 +132,8 @@ def _print_result(name: str, result: "Result") -> None:
     place = _near(result.folder)
     print(f"{name} is in {place}: {counts}" if result.made else f"{name} is already in {place}: {counts}")
     print(f"Licence: {result.facts['licence']}")
-    print(f"Next: lockstep train {_near(result.config)}" if result.config else f"Next: the files are in {place}")
+    images = f"data.images={place} in a config; configs/cifar10-fast.yaml is one for CIFAR-10"
+    print(f"Next: {f'lockstep train {_near(result.config)}' if result.config else images}")
 
 
 def _near(path: Path) -> str:

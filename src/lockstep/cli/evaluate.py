@@ -121,6 +121,9 @@ def _evaluate_images(
         raise LockstepError(f"The images in {corpus.folder} are not those of the run.", "Restore them.")
     if on not in ("validation", "test"):
         raise LockstepError(f"There are no {on} images.", "Use --set with one of: validation, test.", code=2)
+    if on == "validation" and not config.data.hold_out:
+        remedy = "Use --set test; data.hold_out keeps training images back for the next run."
+        raise LockstepError("There are no validation images: this run held none back.", remedy, code=2)
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     device, begin = pick_device(config.train.device, 0), time.perf_counter()
     scores = score(load_model(folder, device)[0], corpus.sets[on], Team(0, 1, device), nullcontext)

@@ -26,7 +26,7 @@ from lockstep.errors import LockstepError, tell
 
 app = typer.Typer(
     name="lockstep",
-    help="Trains sequence-to-sequence models in parallel and explains every run.",
+    help="Trains translators and image classifiers in parallel and explains every run.",
     epilog="Start with `lockstep demo`: two workers, no download, a few minutes.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -62,7 +62,7 @@ def options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Trains sequence-to-sequence models in parallel and explains every run."""
+    """Trains translators and image classifiers in parallel and explains every run."""
 
 
 def main() -> None:

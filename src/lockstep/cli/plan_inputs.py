@@ -45,7 +45,7 @@ def make(asked: Asked, say: Callable[[str], None]) -> "Plan":
 
     config, cluster = read_config(asked.config), _cluster(asked)
     counts = counted(asked.workers) if asked.workers else powers(cluster.workers)
-    choices = [Choice.of(word) for word in asked.strategies.split(",")] if asked.strategies else plan.USUAL
+    choices = [Choice.of(word) for word in asked.strategies.split(",")] if asked.strategies else []
     pipes = _pipes(asked, cluster, say)
     profile = _profile(asked, config, cluster, max(counts), say)
     if asked.save_profile is not None:

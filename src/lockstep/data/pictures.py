@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from lockstep.data.images import CLASSES, SOURCE, picture
+from lockstep.data.images import CLASSES, SOURCE, Bytes, picture
 from lockstep.errors import LockstepError
 from lockstep.files import disk_error, facts_of_files, locked, sync, whole_folder, write_json, write_whole
 
@@ -29,6 +29,8 @@ MOST_CLASSES = 256
 TEST_SHARE = 10
 AT_ONCE = 512
 """Pictures in memory; they are read with all cores."""
+SHOWN = 5
+"""Of those that cannot be read."""
 
 Progress = Callable[[str, int, int], None]
 """Name of the set, pictures done, all of them."""
@@ -92,7 +94,9 @@ def _check(folder: Path, classes: list[str], sets: dict[str, list[tuple[Path, in
     for name, pictures in sets.items():
         without = sorted(set(classes) - {classes[label] for _, label in pictures}) if name == "train" else []
         if without:
-            raise LockstepError(f"There is no picture to learn {without[0]} from in {folder}.", remedy, code=2)
+            raise LockstepError(
+                f"There is no picture of the class {without[0]} to learn from in {folder}.", remedy, code=2
+            )
         if not pictures:
             raise LockstepError(f"There is no picture for the test in {folder}.", remedy, code=2)
 
@@ -107,11 +111,14 @@ def make(folder: Path, to: Path, size: int, grey: bool = False, progress: Progre
             if to.exists() and (not to.is_dir() or any(to.iterdir())):
                 raise LockstepError(f"{to} is there already.", "Name another folder with --to.", code=2)
             with whole_folder(to) as partial:
+                bad = list[LockstepError]()
                 for name, pictures in found.sets.items():
                     with (partial / FILES[name]).open("wb") as file:
-                        for done, records in _records(pictures, shape):
+                        for done, records in _records(pictures, shape, bad):
                             file.write(records)
                             progress(name, done, len(pictures))
+                if bad:
+                    raise _unreadable(bad)
                 write_whole(partial / CLASSES, "".join(f"{name}\n" for name in found.classes))
                 counts = {name: len(pictures) for name, pictures in found.sets.items()}
                 facts = {"name": to.name, "counts": counts, "shape": shape, "files": facts_of_files(partial)}
@@ -141,13 +148,32 @@ def _config(to: Path, images: int, size: int) -> str:
     return told + yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
 
 
-def _records(pictures: list[tuple[Path, int]], shape: tuple[int, int, int]) -> Iterator[tuple[int, bytes]]:
-    """Labels and points, some pictures at a time, and how many are done. Pillow lets other threads run meanwhile."""
+def _unreadable(bad: list[LockstepError]) -> LockstepError:
+    more = f" So it is with {len(bad) - SHOWN} more." if len(bad) > SHOWN else ""
+    told = " ".join(error.message for error in bad[:SHOWN])
+    return LockstepError(f"{told}{more}", "Repair or remove them.", code=2)
+
+
+def _records(
+    pictures: list[tuple[Path, int]], shape: tuple[int, int, int], bad: list[LockstepError]
+) -> Iterator[tuple[int, bytes]]:
+    """Labels and points, some pictures at a time, and how many are done; what cannot be read is added to `bad`. Pillow
+    lets other threads run meanwhile."""
+
+    def points_of(path: Path) -> Bytes | LockstepError:
+        try:
+            return picture(path, shape)
+        except LockstepError as error:
+            return error
+
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         for begin in range(0, len(pictures), AT_ONCE):
             some = pictures[begin : begin + AT_ONCE]
             records = np.empty((len(some), 1 + math.prod(shape)), np.uint8)
             records[:, 0] = [label for _, label in some]
-            for record, points in zip(records, threads.map(lambda one: picture(one[0], shape), some), strict=True):
-                record[1:] = points.ravel()
+            for record, points in zip(records, threads.map(points_of, [path for path, _ in some]), strict=True):
+                if isinstance(points, LockstepError):
+                    bad.append(points)
+                else:
+                    record[1:] = points.ravel()
             yield begin + len(some), records.tobytes()

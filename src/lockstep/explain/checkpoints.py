@@ -80,7 +80,8 @@ def answer_size(record: Record) -> Answer:
     if isinstance(parameters, int):
         text += f" The model has {count(parameters)} parameters of 4 bytes; {KEEPS.get(rule, KEEPS['adamw'])} for each."
     many = plural(len(record.saved), "checkpoint")
-    text += f" {many} of {count(len(written))} written are kept, {megabytes(kept)} together."
+    are = "is" if len(record.saved) == 1 else "are"
+    text += f" {many} of {count(len(written))} written {are} kept, {megabytes(kept)} together."
     parts = {part: ([_part(one, part) / 1e6 for one in record.saved], COLOURS[part]) for part in ("state", "model")}
     labels = [f"step {count(one.step)}" for one in record.saved]
     says = f"The last of {many} has {megabytes(total)}"

@@ -64,7 +64,8 @@ def answer(record: Record, seen: Machines) -> Answer:
     else:
         waited = measured.stack("merge").min(0) if measured.lockstep else steps.merge
         part = part_of_variation(waited * 1e3, took)
-        text, short = _meaning(by_way, by_words, part, unit), _r(by_way.pearson)
+        sums = part_of_variation(measured.stack("sums").min(0) * 1e3, took) if measured.lockstep else 0.0
+        text, short = _meaning(by_way, by_words, part, sums, unit), _r(by_way.pearson)
         covariance = "covariance of exposed exchange and step time over the variance of the step time"
         figures = [
             told("with the time gradients travel", by_way.pearson, _r, f"Pearson's {how}, for who waited least"),
@@ -95,12 +96,17 @@ def _strength(r: float) -> str:
     return "hardly" if size < 0.2 else "weakly" if size < 0.5 else "clearly" if size < 0.8 else "strongly"
 
 
-def _meaning(way: Correlation, words: Correlation | None, part: float, unit: str) -> str:
+def _meaning(way: Correlation, words: Correlation | None, part: float, sums: float, unit: str) -> str:
     r = way.pearson
     text = (
         f"The step time goes {_strength(r)} with the time gradients travel (r = {r:.2f}); the exchange makes up "
         f"{share(max(0.0, part))} of its ups and downs. "
     )
+    if part >= DECIDES and sums > part / 2:
+        return text + (
+            f"Most of that, {share(sums)}, is waiting at the small sums of batch norm, where whoever is late holds up all: "
+            "less to send would not make them shorter."
+        )
     if part >= DECIDES:
         return text + "Steps are long when the exchange is long: a faster network, or less to send, makes them shorter."
     if words is not None and abs(words.pearson) > max(0.5, abs(r)):
@@ -145,7 +151,7 @@ def _interface(measured: Measured, seen: Machines) -> list[Figure]:
     """Intervals of the system samples: rate of the interface against the mean step time in the interval."""
     steps = measured.primary
     for host in seen.hosts.values():
-        interface = host.busiest()
+        interface = host.busiest(seen.local)
         pairs = []
         for sample in interface.samples if interface else ():
             inside = (steps.time > sample.time - sample.seconds) & (steps.time <= sample.time)
@@ -160,4 +166,5 @@ def _interface(measured: Measured, seen: Machines) -> list[Figure]:
                     f"with the rate of {interface.name} on {host.name}", f"r = {found.pearson:.2f}", how, found.pearson
                 )
             ]
-    return [missing("with the interface's rate", "the journal has no system samples to compare")]
+    fewest = f"it takes {FEWEST_STEPS} system samples with steps in them, and a rate that varies"
+    return [missing("with the interface's rate", fewest)]

@@ -140,6 +140,8 @@ def slope(steps: Column, values: Column, count: int | None = None) -> Estimate |
         return None
     x, y = np.log2(np.maximum(steps[-count:], 1.0)), values[-count:]
     away = x - x.mean()
+    if np.ptp(y) == 0:
+        return Estimate(0.0, 0.0, 0.0)
     value = float((away * y).sum() / (away**2).sum())
     residuals = y - y.mean() - value * away
     freedom = count - 2

@@ -48,7 +48,7 @@ def measure(record: Record, seen: Machines) -> Traffic | None:
         return None
     everybody = [steps for steps in measured.workers.values() if len(steps)]
     probes = links(record)
-    busiest = [one for host in seen.hosts.values() if (one := host.busiest()) is not None]
+    busiest = [one for host in seen.hosts.values() if (one := host.busiest(seen.local)) is not None]
 
     def first(name: str) -> float | None:
         return next((float(line[name]) for line in probes if isinstance(line.get(name), int | float)), None)
@@ -119,8 +119,8 @@ def _figures(record: Record, found: Bottleneck, traffic: Traffic) -> list[Figure
         told("of it waiting for slower workers", slower, share, "the difference of both"),
     ]
     if found.sums:
-        how_sums = f"sums in the middle of forward and backward passes, within the exchange; {found.how}"
-        figures.insert(3, told("of the exchange small sums of batch norm", found.cost("sums"), share, how_sums))
+        how_sums = f"of the step, a part of the exchange: small sums in the middle of both passes; {found.how}"
+        figures.append(told("sums of batch norm", found.cost("sums"), share, how_sums))
     if traffic.bits is not None:
         how = "bytes of gradients over exposed and overlapped merge of the worker that waited least"
         figures.append(told("rate while travelling", traffic.bits, bits, how))

@@ -11,7 +11,7 @@ from lockstep.explain.curves import noise, slope
 from lockstep.explain.record import Record
 from lockstep.explain.steps import Column
 from lockstep.explain.trained import WORTH_LOSS
-from lockstep.explain.units import count, fine, number, plural, share
+from lockstep.explain.units import count, fine, number, share, there_are
 
 QUESTION = "Was it overfitting?"
 WIDER = 0.05
@@ -84,7 +84,7 @@ def _decide(
     steps: Column, validation: Column, training: Column, best: int | None, rise: float, passes: float | None
 ) -> tuple[str, str]:
     if best is None or len(validation) < 3:
-        return TOO_EARLY, f"there are {plural(len(validation), 'evaluation')}, and a trend needs three"
+        return TOO_EARLY, f"{there_are(len(validation), 'evaluation')}, and a trend needs three"
     scatter = noise(validation) / float(validation[best]) if validation[best] > 0 else 0.0
     fell = np.isfinite(training[best]) and training[-1] < training[best]
     if len(validation) - best > 2 and rise > max(0.02, 3 * scatter) and fell:
@@ -113,7 +113,7 @@ def answer(record: Record, found: Overfitting) -> Answer:
         "dropout": record.setting("model.dropout"),
         "changed images": changed and record.setting("data.images"),
     }
-    causes = [name for name, value in known.items() if value]
+    causes = [name for name, value in known.items() if value and ":" not in str(record.setting("task"))]
     if causes:
         text += (
             f" The training loss is measured with {' and '.join(causes)}, the validation loss without: look at how the gap "

@@ -7,7 +7,7 @@ import numpy as np
 from lockstep.explain import charts
 from lockstep.explain.answer import Answer, Figure, told
 from lockstep.explain.record import Record
-from lockstep.explain.summary import words_per_second
+from lockstep.explain.summary import watching, words_per_second
 from lockstep.explain.units import count, milliseconds, number, share
 
 QUESTION = "How long does an average step take?"
@@ -63,9 +63,8 @@ def _figures(record: Record, found: StepTime) -> list[Figure]:
     words = measured.primary.global_words[np.isfinite(measured.primary.global_words)]
     if len(words):
         figures.append(told(f"{record.unit} per step", float(words.mean()), count, measured.how("mean")))
-    watching = float(np.nansum(measured.primary.watching) / measured.primary.seconds.sum())
-    how = "clock, journal, TensorBoard and progress over the step time, worker 0"
-    return [*figures, told("watching", watching, share, how)]
+    how = "clock, journal, TensorBoard, progress and sampling over the step time, worker 0"
+    return [*figures, told("watching", watching(measured.primary, record.primary), share, how)]
 
 
 def _charts(record: Record, found: StepTime) -> list[charts.Chart]:

@@ -87,7 +87,7 @@ def summary_of(record: Record) -> Summary:
         unit=record.unit,
         words_per_second=speed,
         phase_shares={name: float(getattr(timed, name).sum()) / seconds for name in PHASES} if seconds else {},
-        watching_share=_watching(timed, primary) if seconds else None,
+        watching_share=watching(timed, primary) if seconds else None,
         arithmetic=arithmetic(list(record.workers.values()), speed, record.unit),
         training_seconds=float(steps.seconds.sum()),
         evaluation_seconds=_seconds(primary, "evaluation"),
@@ -126,8 +126,8 @@ def _seconds(worker: Worker, kind: str) -> float:
     return sum(took(line) for line in worker.of(kind))
 
 
-def _watching(timed: Steps, worker: Worker) -> float:
-    """The loop's own watching is between the steps, the sampler beside them."""
+def watching(timed: Steps, worker: Worker) -> float:
+    """As a share of the step time. The loop's own watching is between the steps, the sampler beside them."""
     samples = worker.of("system")
     beside = sum(line.get("own", 0.0) for line in samples) / max(1e-9, sum(map(took, samples)))
     return float(np.nansum(timed.watching) / timed.seconds.sum()) + beside

@@ -53,23 +53,23 @@ class Host:
     interfaces: dict[str, Interface] = field(default_factory=dict)
     gpus: dict[int, Gpu] = field(default_factory=dict)
 
-    def busiest(self) -> Interface | None:
-        """The interface that sent most; the loopback only when there is nothing else."""
-        real = [one for one in self.interfaces.values() if one.name != "lo" and one.sent_bits] or [
-            *self.interfaces.values()
-        ]
+    def busiest(self, local: bool) -> Interface | None:
+        """The interface that sent most; with workers elsewhere the loopback only when there is nothing else."""
+        every = list(self.interfaces.values())
+        real = every if local else [one for one in every if one.name != "lo" and one.sent_bits] or every
         return max(real, key=lambda one: one.sent_bits, default=None)
 
 
 @dataclass
 class Machines:
+    local: bool  # are all workers on one machine?
     hosts: dict[str, Host] = field(default_factory=dict)
     cpu: dict[int, float] = field(default_factory=dict)  # cores that each worker used, mean
     resident: dict[int, float] = field(default_factory=dict)  # most bytes of memory that each worker had
 
 
 def machines(record: Record) -> Machines:
-    found = Machines()
+    found = Machines(local=len(set(record.hosts)) <= 1)
     for rank, worker in record.workers.items():
         cpu, resident = list[float](), list[float]()
         for line in worker.of("system"):

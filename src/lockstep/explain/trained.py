@@ -10,7 +10,7 @@ from lockstep.explain.answer import TOO_EARLY, Answer, Figure, Tone, missing, to
 from lockstep.explain.curves import Curve, Estimate, fit, recent, slope
 from lockstep.explain.record import Record
 from lockstep.explain.steps import Column
-from lockstep.explain.units import count, fine, number, plural, share, shown
+from lockstep.explain.units import count, fine, number, plural, share, shown, there_are
 
 QUESTION = "Is the model fully trained?"
 TRAINED, LEARNING = "trained", "still learning"
@@ -94,7 +94,7 @@ def _decide(record: Record, loss: Series, score: Series | None) -> tuple[str, st
     if evaluations and not len(loss.values):
         return TOO_EARLY, "the evaluations tell no loss to judge by"
     if loss.curve is None or loss.lately is None:
-        return TOO_EARLY, f"there are {plural(evaluations, 'evaluation')}, and a curve needs at least four"
+        return TOO_EARLY, f"{there_are(evaluations, 'evaluation')}, and a curve needs at least four"
     if isinstance(warmup, int) and record.reached <= warmup:
         return TOO_EARLY, f"the learning rate was still rising: its warm-up takes {count(warmup)} steps"
     if isinstance(pieces, int) and loss.values[-1] > UNTAUGHT * math.log(pieces):
@@ -155,7 +155,7 @@ def _figures(one: Series) -> list[Figure]:
     ]
     name = f"gain of twice the steps, {one.name}"
     if one.gain is None or one.curve is None:
-        figures.append(missing(name, f"a curve needs four evaluations, there are {len(one.values)}"))
+        figures.append(missing(name, f"a curve needs four evaluations, {there_are(len(one.values), 'evaluation')}"))
     else:
         sign = "+" if one.curve.drop >= 0 else "-"
         how = (

@@ -92,6 +92,10 @@ def plural(how_many: float, noun: str) -> str:
     return f"{count(how_many)} {noun}{'' if how_many == 1 else 's'}"
 
 
+def there_are(how_many: float, noun: str) -> str:
+    return f"there {'is' if how_many == 1 else 'are'} {plural(how_many, noun)}"
+
+
 def shown(metric: str) -> str:
     """A score's name as its makers write it."""
     return {"sacrebleu": "sacreBLEU"}.get(metric, metric)

@@ -19,7 +19,7 @@ from lockstep.data.settings import AugmentSettings, BatchSettings
 from lockstep.errors import LockstepError
 from lockstep.models.resnet import ResNet
 from lockstep.models.settings import ResNetSettings
-from lockstep.saved import usable
+from lockstep.saved import exported, usable
 from lockstep.tasks.task import Scores, total
 from lockstep.team import Team
 
@@ -102,6 +102,12 @@ class Classification:
                 code=2,
             )
         shape = corpus.sets["train"].images.shape
+        if augmentation.cutout >= min(shape[2:]):
+            raise LockstepError(
+                f"data.augment.cutout={augmentation.cutout} can cover a whole image of {shape[3]} x {shape[2]} points.",
+                "Choose a quarter to half of it.",
+                code=2,
+            )
         if model.depth == 9 and min(shape[2:]) < 8:
             raise LockstepError(
                 f"Images of {shape[3]} x {shape[2]} points are too small for model.depth=9, which halves them three times.",
@@ -170,9 +176,7 @@ def load(folder: Path, device: torch.device) -> tuple[ClassificationLoss, dict[s
     from safetensors.torch import load as read
 
     with usable(folder):
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        if "classes" not in config:
-            raise LockstepError(f"The model in {folder} classifies nothing.", "Name a run that learned to.", code=2)
+        config = exported(folder, "classes", "classifies")
         channels = config["shape"][0]
         model = ResNet(ResNetSettings.model_validate(config["model"]), channels, len(config["classes"]))
         module = ClassificationLoss(model, ([0.0] * channels, [1.0] * channels), label_smoothing=0.0)

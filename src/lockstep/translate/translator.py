@@ -1,7 +1,6 @@
 """A trained model that turns text into text."""
 
 import itertools
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal, Self
@@ -16,7 +15,7 @@ from lockstep.errors import LockstepError
 from lockstep.models.packed import Layout
 from lockstep.models.registry import TranslationModel, make_model
 from lockstep.models.settings import NamedTranslation, TranslationSettings
-from lockstep.saved import chosen, listed, usable
+from lockstep.saved import chosen, exported, listed, usable
 from lockstep.translate.decode import translate_packed
 from lockstep.translate.settings import SearchSettings
 
@@ -49,9 +48,7 @@ class Translator:
         from safetensors.torch import load_file
 
         with usable(folder):
-            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-            if "vocabulary_size" not in config:
-                raise LockstepError(f"The model in {folder} translates nothing.", "Name a run that learned to.", code=2)
+            config = exported(folder, "vocabulary_size", "translates")
             weights = load_file(folder / "model.safetensors", device=device)
             vocabulary = Vocabulary.load(folder / "vocabulary.model")
             model = make_model(

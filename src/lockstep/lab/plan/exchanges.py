@@ -42,10 +42,10 @@ class Exchanged:
     computing: Column  # additional
     update: Column  # instead of a worker's own
 
-    def after_sums(self, job: Job, choice: Choice, wiring: Wiring, workers: Column) -> "Exchanged":
-        """With the small sums for which layers wait in the middle of both passes of every micro-batch (batch norm):
+    def after_sums(self, job: Job, wiring: Wiring, workers: Column) -> "Exchanged":
+        """With the small sums for which layers wait in the middle of both passes (batch norm):
         nothing hides them."""
-        sizes = job.profile.sums * choice.accumulate
+        sizes = job.profile.sums
         waits = sum((wiring.all_reduce(size, workers) for size in sizes), np.zeros_like(workers))
         sent = 2 * (workers - 1) / workers * sum(sizes)
         return replace(self, exposed=self.exposed + waits, bytes_sent=self.bytes_sent + sent)

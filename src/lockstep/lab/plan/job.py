@@ -66,7 +66,7 @@ class Choice:
 
     @classmethod
     def of(cls, word: str) -> Self:
-        """NAME or NAME:setting=value:..., such as `allreduce:gradients=bf16:accumulate=4`, as in a study."""
+        """NAME or NAME:setting=value:..., such as `allreduce:gradients=bf16:accumulate=4`."""
         name, *pairs = word.strip().split(":")
         told = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
         texts, numbers = ("gradients", "mode"), ("accumulate", "every", "servers", "rank")

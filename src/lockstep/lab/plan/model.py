@@ -44,7 +44,7 @@ def forecast(job: Job, choice: Choice, wiring: Wiring, workers: Column, errors: 
     with np.errstate(divide="ignore", invalid="ignore"):
         found = EXCHANGES[choice.strategy](job, choice, wiring, workers, doing)
         if choice.one_update:
-            found = found.after_sums(job, choice, wiring, workers)
+            found = found.after_sums(job, wiring, workers)
         found = found.among(workers > 1, doing)
     if choice.strategy == "local":
         wait = wait / np.sqrt(choice.every)  # over a round fast and slow steps of a worker even out

@@ -87,12 +87,16 @@ def make(
     job: Job,
     cluster: Cluster,
     workers: Sequence[int],
-    choices: Sequence[Choice] = USUAL,
+    choices: Sequence[Choice] = (),
     links: Sequence[Pipe] = (),
     steps: int | None = None,
 ) -> Plan:
     if not workers or min(workers) < 1 or max(workers) > MOST_WORKERS:
         raise LockstepError("There is no plan for so many workers.", f"Ask for 1 to {MOST_WORKERS:,}.", code=2)
+    batch_norm = bool(job.profile.sums)
+    if batch_norm and any(choice.accumulate > 1 for choice in choices):
+        raise LockstepError("Batch norm takes no micro-batches: nothing can be accumulated.", "Leave it out.", code=2)
+    choices = choices or [choice for choice in USUAL if choice.accumulate == 1 or not batch_norm]
     counts, rows = np.array(sorted(set(workers)), np.float64), list[Row]()
     for pipe in links or [cluster.wiring.between]:
         known = errors(job, cluster, pipe)
@@ -185,7 +189,7 @@ def _kind(row: Row) -> str:
 
 _KINDS = {
     "same": "",
-    "accumulation": "a step holds that many times the words: fewer and larger updates for the same text, which may need "
+    "accumulation": "a step holds that many times as much: fewer and larger updates for the same data, which may need "
     "another learning rate",
     "local": "workers drift apart between meetings: check the score, above all with many workers",
     "async": "gradients are taken at parameters that others have changed meanwhile",

@@ -108,7 +108,10 @@ def measure(steps: list[list[Line]], warmup: int, silent: bool = False) -> Sampl
         means = {name: sum(fit * one.mean(name) for fit, one in zip(fits, workers, strict=True)) for name in PHASES}
         parts = _of_all(workers, means)
     parts["other"] = step - sum(parts.values())
-    return Sample(count, words, step, max(one.seconds for one in workers), means, parts)
+    total = max(one.seconds for one in workers)
+    if not (together or silent):  # the end of the fastest is not that of all steps
+        total = step * sum(line["step"] > warmup for lines in journals for line in lines) / count
+    return Sample(count, words, step, total, means, parts)
 
 
 def _in_step(journals: list[list[Line]], warmup: int, common: bool) -> list[_Worker]:
