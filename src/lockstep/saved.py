@@ -32,6 +32,7 @@ class Progress:
     evaluations_without_gain: int = 0
     best_score: float | None = None
     best_step: int | None = None
+    best_loss: float | None = None  # decides between equal scores
     score: float | None = None  # of this very step, when it was evaluated
     scalars: dict[str, float] = field(default_factory=dict)
     lineage: list[tuple[str, int]] = field(default_factory=list)

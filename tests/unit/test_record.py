@@ -59,6 +59,13 @@ def test_a_launch_that_only_warmed_up_does_not_decide_the_setting(tmp_path: Path
     assert summarise(tmp_path).workers == 2
 
 
+def test_of_equal_scores_the_one_with_the_lowest_loss_is_the_best(tmp_path: Path) -> None:
+    run = MadeUp(tmp_path)
+    scores = {step: {"sacrebleu": 30.0, "loss": loss} for step, loss in ((5, 2.0), (10, 1.0), (15, 1.0), (20, 1.5))}
+    run.launch(range(1, 31), scores=scores | {25: {"sacrebleu": 29.0, "loss": 0.5}})
+    assert (summarise(tmp_path).best_score, summarise(tmp_path).best_step) == (30.0, 10)
+
+
 def test_steps_with_other_settings_of_a_strategy_are_not_mixed_in(tmp_path: Path) -> None:
     run = MadeUp(tmp_path)
     run.config(strategy={"name": "server", "mode": "async"})

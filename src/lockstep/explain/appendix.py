@@ -50,23 +50,25 @@ def collect(record: Record) -> Appendix:
 
 
 def _workers(record: Record) -> Table:
-    """Every worker's mean step, as field report 5 broke it down."""
+    """How far every worker came, side by side, and its mean step, as field report 5 broke it down."""
     used = usages(record)
     names = ("forward", "backward", "merge", "update", "input")
     rows = []
     for one in used:
         own = [one.phases[name] for name in names]
         computed = one.phases["forward"] + one.phases["backward"]
-        rows.append(
-            (f"worker {one.rank}", *_ms([*own[:2], computed, *own[2:], one.seconds]), count(one.words_per_second))
-        )
+        steps = record.measured.workers[one.rank].step
+        numbers = (f"worker {one.rank}", count(len(steps)), count(steps.max()))
+        rows.append((*numbers, *_ms([*own[:2], computed, *own[2:], one.seconds]), count(one.words_per_second)))
     if len(used) > 1:
         means = {name: float(np.mean([one.phases[name] for one in used])) for name in names}
         parts = [means["forward"], means["backward"], means["forward"] + means["backward"]]
         parts += [means["merge"], means["update"], means["input"], float(np.mean([one.seconds for one in used]))]
-        rows.append(("mean", *_ms(parts), count(float(np.mean([one.words_per_second for one in used])))))
+        rows.append(("mean", "", "", *_ms(parts), count(float(np.mean([one.words_per_second for one in used])))))
     heads = (
         "",
+        "steps",
+        "last step",
         "forward",
         "backward",
         "computation",

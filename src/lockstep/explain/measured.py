@@ -45,4 +45,7 @@ class Measured:
     def how(self, what: str = "mean", who: str = "worker 0") -> str:
         """How a figure of these steps was measured."""
         setting = ", launches with the last setting only" if self.partial else ""
+        counts = [len(steps) for steps in self.workers.values()]
+        if len(set(counts)) > 1 and "worker 0" not in who:
+            return f"{what} of {sum(counts):,} steps of {len(counts)} workers, warm-up steps left out, {who}{setting}"
         return f"{what} of {self.count:,} steps, {self.warmup} warm-up steps left out, {who}{setting}"

@@ -10,7 +10,7 @@ import numpy as np
 from lockstep.explain.arithmetic import Arithmetic, arithmetic
 from lockstep.explain.journal_file import took
 from lockstep.explain.record import Record, Worker
-from lockstep.explain.steps import PHASES, Steps
+from lockstep.explain.steps import PHASES, Column, Steps
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def summary_of(record: Record) -> Summary:
     scored, values = record.scores(record.metric)
     standing = scored <= record.reached
     scored, values = scored[standing], values[standing]
-    best = None if not len(values) else int(values.argmax() if record.higher_is_better else values.argmin())
+    best = _best(record, scored, values)
     seconds = float(timed.seconds.sum())
     last_loss = float(steps.loss[-1]) if len(steps) else math.nan
     last = record.evaluations[-1] if record.evaluations else {}
@@ -104,6 +104,14 @@ def summary_of(record: Record) -> Summary:
         damaged_lines=primary.damaged,
         examples=last.get("examples") or [],
     )
+
+
+def _best(record: Record, scored: Column, values: Column) -> int | None:
+    """Where the best score is; of equal ones that with the lowest loss, and of those the first, as the trainer chooses."""
+    known = dict(zip(*(column.tolist() for column in record.scores("loss")), strict=True))
+    losses = np.array([known.get(step, 0.0) for step in scored.tolist()])
+    order = np.lexsort((-np.arange(len(values)), -losses, values if record.higher_is_better else -values))
+    return int(order[-1]) if len(order) else None
 
 
 def words_per_second(record: Record) -> float | None:

@@ -148,7 +148,7 @@ def _figures(one: Series) -> list[Figure]:
     if not len(one.values):
         return [missing(f"validation {one.name}", "no evaluation in the journal has it")]
     best = int(one.values.argmax() if one.higher_is_better else one.values.argmin())
-    at_best = f"step {count(one.steps[best])}, of {evaluations}"
+    at_best = f"first at step {count(one.steps[best])}, of {evaluations}"
     figures = [
         told(f"{one.name} at the last evaluation", float(one.values[-1]), fine, f"step {count(one.steps[-1])}"),
         told(f"best {one.name}", float(one.values[best]), fine, at_best),

@@ -79,7 +79,8 @@ class Loop:
         self._resume()
         if self.team.primary:
             self.display = Display(self.run, self.task, self.team.size, settings.steps, self.progress.step)
-            self.display.say(self._start())
+            if self._missed_evaluation() or self._reason_to_stop() is None:
+                self.display.say(self._start())
         ahead = self._ahead()
         held: Prepared | None = None  # the input of a step that has to be taken again
         self.warm = self.progress.step + WARMUP_STEPS
@@ -398,12 +399,13 @@ class Loop:
         scores = self.task.evaluate(calm.module, calm.party, forward)
         calm.module.train()
         seconds = time.perf_counter() - begin
-        progress, score = self.progress, scores.values[self.task.metric]
-        best = progress.best_score
+        progress, score, loss = self.progress, scores.values[self.task.metric], scores.values.get("loss")
+        best, lowest = progress.best_score, progress.best_loss
         gained = best is None or (score > best if self.task.higher_is_better else score < best)
-        if gained:
-            progress.best_score, progress.best_step = score, progress.step
         progress.evaluations_without_gain = 0 if gained else progress.evaluations_without_gain + 1
+        gained = gained or (score == best and loss is not None and lowest is not None and loss < lowest)
+        if gained:
+            progress.best_score, progress.best_step, progress.best_loss = score, progress.step, loss
         progress.score = score
         self.journal.write(
             "evaluation",
