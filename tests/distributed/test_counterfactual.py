@@ -18,6 +18,14 @@ def test_without_communication_workers_of_their_own_pace_come_to_the_end(tiny: T
     assert all(line["bytes_sent"] == 0 for line in lines)
 
 
+def test_a_trial_may_have_less_room_than_a_sentence_needs(tiny: Tiny, tmp_path: Path) -> None:
+    """One worker's share of a step is such a trial."""
+    train = ("train", tiny.config, "batch.words=9", "train.steps=3", "--run", tmp_path)
+    assert "smaller than the longest training sentence" in lockstep(*train, code=2).stderr
+    lockstep(*train, LOCKSTEP_WITHOUT="nothing")
+    assert len(steps(tmp_path)) == 3
+
+
 @pytest.mark.parametrize("strategy", ["allreduce", "sharded"])
 def test_without_communication_nothing_is_sent_and_nothing_is_saved(tiny: Tiny, tmp_path: Path, strategy: str) -> None:
     train = ("train", tiny.config, f"strategy.name={strategy}", "--workers", 2, "--run", tmp_path)

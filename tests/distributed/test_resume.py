@@ -155,10 +155,16 @@ def test_a_run_that_dies_in_an_evaluation_loses_no_step(tiny: Tiny, tmp_path: Pa
 def test_a_finished_run_goes_on_when_asked_for_more_steps(tiny: Tiny, tmp_path: Path) -> None:
     train = ("train", tiny.config, "--run", tmp_path)
     lockstep(*train, "train.steps=5")
-    assert "finished at step 5" in lockstep(*train, "train.steps=5").stdout
+    kept = [tmp_path / "config.yaml", *(tmp_path / "journal").iterdir()]
+    before = {path: path.read_bytes() for path in kept}
+    idle = lockstep(*train, "train.steps=3", "--workers", 2)
+    assert "finished at step 5" in idle.stdout
+    assert "1 worker, single" in idle.stdout
+    assert "Nothing to do: step 5 is reached and train.steps is 3." in idle.stderr
+    assert {path: path.read_bytes() for path in before} == before, "it is not a launch of the run"
     lockstep(*train, "train.steps=9")
     assert [line["step"] for line in steps(tmp_path)] == list(range(1, 10))
-    assert {line["step"]: line["attempt"] for line in steps(tmp_path)}[6] == 3
+    assert {line["step"]: line["attempt"] for line in steps(tmp_path)}[6] == 2
     lockstep("train", tiny.config, "train.steps=9", "--run", tmp_path / "straight")
     assert weights(tmp_path, 9) == weights(tmp_path / "straight", 9)
 

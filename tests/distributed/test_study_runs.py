@@ -141,7 +141,7 @@ def test_oversubscribed_threads_are_contention(tiny: Tiny, tmp_path: Path) -> No
 @pytest.mark.slow
 def test_unbalanced_batches_are_imbalance(tiny: Tiny, tmp_path: Path) -> None:
     """A step is all there is, in the order of its lengths: worker 0 gets the short half, worker 1 the long one."""
-    by_count = ("batch.words=null", "batch.sentences=150", "batch.balance=false")
+    by_count = ("batch.words=null", "batch.sentences=150", "batch.balance=false", "batch.bucket=true")
     found = measured(
         tiny.config, tmp_path, "model.width=256", "model.feed_forward=1024", *by_count, "--steps", 10, "--rounds", 1
     )
@@ -158,7 +158,9 @@ def test_every_strategy_has_its_row(tiny: Tiny, tmp_path: Path) -> None:
     for row in rows.values():
         loss = row["loss"]
         assert sum(loss["shares"].values()) + loss["not_explained"] == pytest.approx(loss["lost"])
-        assert row["words_per_step"] == 144, "18 sentences of 8 words fit into 150"
+        assert 144 <= row["words_per_step"] <= 152, (
+            "37 sentences of 8 words fit into 300: 18 for one worker, 19 for the other"
+        )
     assert sum(row["cell"]["workers"] == 1 for row in found["rows"]) == 2
 
 

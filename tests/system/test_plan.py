@@ -66,6 +66,7 @@ def test_a_profile_that_was_kept_is_used_again(tiny: Tiny, tmp_path: Path) -> No
         (["--links", "fast"], "is no link"),
         (["--strategies", "allreduse"], "knows no strategy allreduse"),
         (["--workers", "two"], "Cannot read 'two'"),
+        (["--workers", "4-1"], "Cannot read '4-1'"),
         (["--workers", "0"], "no plan for so many workers"),
         (["--contention", "much"], "how much slower"),
         (["--profile", "nowhere.json"], "does not exist"),

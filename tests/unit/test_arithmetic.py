@@ -45,6 +45,12 @@ def test_launches_with_other_workers_are_measured_against_their_own_peak() -> No
     assert found.peak_flops == 1000
 
 
+def test_workers_of_other_launches_do_not_count() -> None:
+    stayed = worker((1, 99, 9.0, False), (2, 10, 4.0, False), models={1: (100.0, 900.0), 2: (100.0, 500.0)})
+    gone = worker((1, 99, 9.0, False), models={1: (100.0, 900.0)})
+    assert arithmetic([stayed, gone], 2.5, attempts=(2,)) == Arithmetic(7, 100.0, 250.0, 500.0, 0.5)
+
+
 def test_warmup_and_launches_that_were_not_measured_are_left_out() -> None:
     steps = (1, 99, 1.0, False), (2, 10, 4.0, False), (2, 99, 1.0, True)
     assert arithmetic([worker(*steps, models={2: (100.0, 500.0)})], 2.5).mfu == 1000 / (4.0 * 500)

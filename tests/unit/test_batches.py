@@ -207,10 +207,11 @@ def test_negative_and_very_large_seeds_shuffle_differently() -> None:
 
 def test_a_budget_below_the_longest_sentence_is_refused_with_both_numbers() -> None:
     with pytest.raises(LockstepError, match=r"batch\.words 8 .*\(9 target words\)") as caught:
-        order([(1, 9), (20, 1)], words=8)
+        order([(1, 9), (20, 1)], words=8).check()
     assert caught.value.code == 2
     assert "at least 9" in caught.value.remedy
-    assert order([(20, 9)], words=9).epoch(0)
+    order([(20, 9)], words=9).check()
+    assert len(order([(1, 9), (20, 1)], words=8).epoch(0)) == 2, "a batch has a sentence at least"
 
 
 def test_a_budget_per_worker_must_be_resolved_first() -> None:

@@ -40,6 +40,9 @@ def test_sums_of_batch_norm_are_told_from_gradients(tmp_path: Path) -> None:
     assert "at 261 Mbit/s while gradients travel" in report.answers[4].text  # 980,000 bytes in 20 ms + 10 ms hidden
     (halved,) = [one for one in report.advice if "bf16" in one.what]
     assert halved.gain == pytest.approx(0.05 * 8 / 11)  # eight of eleven seconds were training
+    run.write(0, "link", interface="eth0", link_bits=1e9, probe_bits=1e9, latency_seconds=1e-4)  # 1 MB in 8 ms of 200
+    more = [one for one in make(run.folder).advice if "bf16" in one.what]
+    assert not more, "not worth saying: the bytes need a 25th of a step"
 
 
 def test_a_slow_worker_is_imbalance_and_not_network_though_the_others_wait(tmp_path: Path) -> None:

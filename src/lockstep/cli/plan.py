@@ -136,7 +136,7 @@ def _score(rows: "list[Row]", found: "list[Measured]", as_json: bool) -> None:
     if not scores:
         raise LockstepError(
             "The plan has no prediction for what was measured.",
-            f"Plan it with --workers {missed[0].workers} --strategies {missed[0].strategy}.",
+            f"Plan it with --workers {missed[0].workers} --strategies {missed[0].word}.",
             code=2,
         )
     if as_json:

@@ -90,7 +90,7 @@ def counted(text: str) -> list[int]:
     found: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
+        if not first.isdigit() or (dash and not last.isdigit()) or int(last or first) < int(first):
             raise LockstepError(f"Cannot read {part!r} as a number of workers.", "For example 1,2,4 or 1-16.", code=2)
         found += range(int(first), int(last or first) + 1)
     return found

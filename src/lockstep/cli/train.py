@@ -82,8 +82,31 @@ def run_training(
         check_resume(RunDirectory(Path(run)), config)
     if config.task_name == "translation":
         prepare_corpus(config)
-    told_to_stop = _start(config, run, workers or _devices(config), port)
+    reached = None if is_remote(run) else _finished_at(config, Path(run))
+    if reached is None:
+        told_to_stop = _start(config, run, workers or _devices(config), port)
+    else:
+        print(f"Nothing to do: step {reached:,} is reached and train.steps is {config.train.steps:,}.", file=sys.stderr)
+        told_to_stop = None
     _close(run, as_json, show, told_to_stop, begin)
+
+
+def _finished_at(config: "RunConfig", run: Path) -> int | None:
+    """The last step of a run that has ended, is whole and is not asked for more. It is not launched again: that would
+    only add a launch without steps to its records."""
+    from lockstep.counterfactual import left_out
+    from lockstep.explain.summary import summarise
+    from lockstep.rundir import RunDirectory
+    from lockstep.saved import newest_whole
+
+    directory = RunDirectory(run)
+    if left_out() or not directory.config.exists() or directory.busy():
+        return None
+    saved, passed = newest_whole(directory.checkpoints)
+    if saved is None or passed or saved.step < config.train.steps or summarise(run).state != "finished":
+        return None
+    scored = saved.progress().score is not None or config.train.evaluate_every is None
+    return saved.step if scored else None
 
 
 def _devices(config: "RunConfig") -> int:

@@ -49,10 +49,13 @@ class Order:
             raise LockstepError("batch.images counts images, and here are none.", remedy, code=2)
         self.source_lengths, self.target_lengths = source_lengths, target_lengths
         self.settings, self.seed = settings, seed
-        longest = int(target_lengths.max())
-        if settings.words is not None and settings.words < longest:
+
+    def check(self) -> None:
+        """A budget that some sentence does not fit into is a mistake, though a batch always gets a sentence."""
+        longest, words = int(self.target_lengths.max()), self.settings.words
+        if words is not None and words < longest:
             raise LockstepError(
-                f"batch.words {settings.words} is smaller than the longest training sentence ({longest} target words).",
+                f"batch.words {words} is smaller than the longest training sentence ({longest} target words).",
                 f"Set batch.words to at least {longest}, or lower data.max_pieces.",
                 code=2,
             )

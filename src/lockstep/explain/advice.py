@@ -10,6 +10,7 @@ from lockstep.explain.duration import Duration
 from lockstep.explain.overfitting import OVERFITTING, Overfitting
 from lockstep.explain.record import Record
 from lockstep.explain.steps import PHASES
+from lockstep.explain.system import links
 from lockstep.explain.trained import LEARNING, TRAINED, Trained
 from lockstep.explain.units import count, share
 
@@ -57,8 +58,8 @@ def _step(record: Record, found: Bottleneck, training: float) -> list[Advice]:
     network, imbalance, given = (found.cost(cause) * training for cause in (NETWORK, IMBALANCE, INPUT))
     counted = record.launch.get("strategy") != "sharded" or record.unit != "images"  # else sums of batch norm are in it
     if counted and record.launch.get("strategy") in HALVES and record.setting("strategy.gradients") == "fp32":
-        cost = found.cost(NETWORK) - found.cost("sums")
-        why = f"It halves what is sent, and exchanging gradients costs {share(cost)} of a step."
+        cost = min(found.cost(NETWORK) - found.cost("sums"), _wire(record, found))
+        why = f"It halves what is sent, and exchanging gradients takes {share(cost)} of a step."
         advice.append(Advice("Send gradients as bf16: strategy.gradients=bf16.", cost * training / 2, "wall time", why))
     if found.workers > 1:
         what = f"Send half as often: {twice}."
@@ -86,25 +87,34 @@ def _step(record: Record, found: Bottleneck, training: float) -> list[Advice]:
     return advice
 
 
+def _wire(record: Record, found: Bottleneck) -> float:
+    """What a step needs at least to send its bytes at the rate that a probe reached, as a share of it; less to send saves
+    a part of this and of nothing else."""
+    rates = [float(line["probe_bits"]) for line in links(record) if isinstance(line.get("probe_bits"), int | float)]
+    sent = float(np.nan_to_num(record.measured.primary.bytes_sent).mean())
+    return 8 * sent / rates[-1] / found.step if rates and rates[-1] > 0 and found.step else 1.0
+
+
 def _wall(record: Record, duration: Duration) -> list[Advice]:
     if not duration.wall:
         return []
     advice = []
     evaluations, checkpoints = (duration.parts[part] / duration.wall for part in ("evaluation", "checkpoints"))
     every = record.setting("train.evaluate_every")
-    if isinstance(every, int) and len(record.evaluations) >= ENOUGH_EVALUATIONS:
+    if isinstance(every, int) and every < record.reached and len(record.evaluations) >= ENOUGH_EVALUATIONS:
         why = f"Evaluations took {share(evaluations)} of the wall time."
         what = f"Evaluate half as often: train.evaluate_every={2 * every}."
         advice.append(Advice(what, evaluations / 2, "wall time", why))
     every = record.setting("train.checkpoint_every")
-    if isinstance(every, int):
+    if isinstance(every, int) and every < record.reached:
         why = f"Checkpoints took {share(checkpoints)} of the wall time. A killed run then loses up to twice the steps."
         what = f"Save half as often: train.checkpoint_every={2 * every}."
         advice.append(Advice(what, checkpoints / 2, "wall time", why))
     if duration.redone > 0:
-        why = "So much was computed by launches that were killed, and had to be computed again."
+        redone = duration.redone / duration.wall
+        why = f"{share(redone)} was computed by launches that were killed, and had to be computed again."
         what = "Save more often: a smaller train.checkpoint_every."
-        advice.append(Advice(what, duration.redone / duration.wall, "wall time", why))
+        advice.append(Advice(what, redone / 2 - checkpoints, "wall time", f"{why} Twice the saves would halve that."))
     return advice
 
 
@@ -147,7 +157,7 @@ def _settings(record: Record) -> list[Advice]:
     cores = known[0].get("cores") if isinstance(known, list) and known and isinstance(known[0], dict) else None
     if isinstance(threads, int) and isinstance(cores, int) and record.hosts and record.device == "cpu":
         here = record.hosts.count(record.hosts[0])
-        if here * threads > cores:
+        if here * threads > cores and max(1, cores // here) < threads:
             why = f"{here} workers with {threads} threads each share {cores} cores and take turns."
             advice.append(Advice(f"Fewer threads: train.threads={max(1, cores // here)}.", None, "", why))
     return advice

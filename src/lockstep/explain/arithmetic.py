@@ -30,10 +30,15 @@ class Arithmetic:
         return f"{flops(self.flops_per_second or 0.0)} ({share}); {per_word}"
 
 
-def arithmetic(workers: Sequence[Worker], words_per_second: float | None, unit: str = "target words") -> Arithmetic:
-    """From the journals of all workers, and what they did together. Each worker has its own words, seconds and peak, and
-    launches may differ in them."""
-    known = [(_models(worker), worker.steps.where(worker.steps.warmup == 0)) for worker in workers]
+def arithmetic(
+    workers: Sequence[Worker],
+    words_per_second: float | None,
+    unit: str = "target words",
+    attempts: Sequence[int] | None = None,
+) -> Arithmetic:
+    """From the journals of all workers (of some launches), and what they did together. Each worker has its own words,
+    seconds and peak, and launches may differ in them."""
+    known = [(_models(worker, attempts), worker.steps.where(worker.steps.warmup == 0)) for worker in workers]
     told = [list(models.values())[-1] for models, _ in known if models]
     if not told:
         return Arithmetic()
@@ -55,6 +60,7 @@ def arithmetic(workers: Sequence[Worker], words_per_second: float | None, unit: 
     )
 
 
-def _models(worker: Worker) -> dict[int, Line]:
+def _models(worker: Worker, attempts: Sequence[int] | None) -> dict[int, Line]:
     told = {"attempt", "parameters", "flops_per_word", "peak_flops"}
-    return {line["attempt"]: line for line in worker.of("model") if told <= line.keys()}
+    lines = [line for line in worker.of("model") if told <= line.keys()]
+    return {line["attempt"]: line for line in lines if attempts is None or line["attempt"] in attempts}

@@ -57,11 +57,11 @@ class Bottleneck:
             largest = max(rest, key=lambda name: rest[name])
             return f"The bottleneck is compute: {percent} of a step; {largest} is next with {share(rest[largest])}."
         if self.cause == IMBALANCE:
-            when = "always the same one" if self.steady else f"last in {share(self.slowest_share)} of the steps"
-            return (
-                f"The bottleneck is imbalance: worker {self.slowest} keeps the others waiting ({when}), "
-                f"which costs {percent} of a step."
-            )
+            often = f"worker {self.slowest} most often, in {share(self.slowest_share)} of the steps"
+            who = f"worker {self.slowest} keeps the others waiting (always the same one)"
+            if not self.steady:
+                who = f"now this and now that worker keeps the others waiting ({often})"
+            return f"The bottleneck is imbalance: {who}, which costs {percent} of a step."
         waits = {NETWORK: "exchanging gradients costs", INPUT: "waiting for the next batch costs"}[self.cause]
         if self.cause == NETWORK and self.sums > self.network / 2:
             waits = "the sums of batch norm, at which all workers wait for each other, and the gradients cost"

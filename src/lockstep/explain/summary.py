@@ -88,7 +88,7 @@ def summary_of(record: Record) -> Summary:
         words_per_second=speed,
         phase_shares={name: float(getattr(timed, name).sum()) / seconds for name in PHASES} if seconds else {},
         watching_share=watching(timed, primary) if seconds else None,
-        arithmetic=arithmetic(list(record.workers.values()), speed, record.unit),
+        arithmetic=arithmetic(list(record.workers.values()), speed, record.unit, record.last_setting),
         training_seconds=float(steps.seconds.sum()),
         evaluation_seconds=_seconds(primary, "evaluation"),
         checkpoint_seconds=_seconds(primary, "checkpoint"),

@@ -92,7 +92,7 @@ def _busy(record: Record, found: Bottleneck, duration: Duration, used: list[Usag
 
 def _arithmetic(record: Record) -> list[Figure]:
     """Achieved FLOP/s, when the run recorded what a word costs."""
-    found = arithmetic(list(record.workers.values()), words_per_second(record), record.unit)
+    found = arithmetic(list(record.workers.values()), words_per_second(record), record.unit, record.last_setting)
     if found.flops_per_second is None or found.flops_per_word is None:
         return [missing("achieved FLOP/s", "the journal does not say how many FLOPs a word takes")]
     how = f"{number(found.flops_per_word / 1e6)} MFLOP per {record.unit[:-1]} (forward and backward) times {record.unit}/s"

@@ -49,10 +49,9 @@ def prove(
     """Runs the trials in turns, so that what else happens on the machine hits all alike, and keeps the proof in the run
     directory. With `link` every worker is an emulated host behind a link of that rate."""
     run = RunDirectory(folder)
-    launches = read(run.journal).of("run")
-    if not (launches and run.config.exists()):
+    last = read(run.journal).last_launch
+    if last is None or not run.config.exists():
         raise LockstepError(f"{folder} is not a run that has begun.", "Name the folder of a run.", code=2)
-    last = launches[-1]
     workers, servers = last["workers"], last.get("servers", 0)
     choices = read_json(run.choices) or {}
     settings = _settings(choices, last, steps)

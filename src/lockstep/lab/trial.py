@@ -58,7 +58,7 @@ def attempt(
         ]
     errors = together(programs)
     if errors:
-        raise LockstepError(f"A trial run failed: {errors}", f"Its journal is in {run}.")
+        raise LockstepError(f"A trial run failed: {errors}")
     return Trial(run, [read(run / "journal", rank).steps for rank in range(workers)])
 
 

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lockstep import faults
+from lockstep.counterfactual import left_out
 from lockstep.data.batches import GlobalBatch, Order, Position, runs_of
 from lockstep.data.corpus import Corpus, ParallelSet
 from lockstep.data.settings import BatchSettings
@@ -116,6 +117,8 @@ class Translation:
         pairs = corpus.set("train")
         self.pairs = pairs if batch.fixed_length is None else pairs.cut(batch.fixed_length)
         self.order = Order(self.pairs.source.lengths, self.pairs.target.lengths, batch, seed)
+        if not left_out():  # a trial may compute what is one worker's share of a step
+            self.order.check()
 
     def module(self) -> TranslationLoss:
         return TranslationLoss(make_model(self.model_settings, self.corpus.vocabulary.size), self.label_smoothing)

@@ -1,6 +1,7 @@
 """A trained model that turns text into text."""
 
 import itertools
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal, Self
@@ -28,7 +29,11 @@ def find_model(path: Path, checkpoint: Literal["best", "last"] = "best") -> Path
         return path / "model"
     if not path.is_dir():
         raise LockstepError(f"There is no folder {path}.", "Name a run folder, a checkpoint or a model folder.", code=2)
-    whole = [saved for saved in listed(path / "checkpoints") if saved.damage("model/") is None]
+    every = listed(path / "checkpoints")
+    whole = [saved for saved in every if saved.damage("model/") is None]
+    wanted = chosen(every, checkpoint) if every else None
+    if wanted is not None and wanted not in whole:
+        print(f"{wanted.path.name} is passed over: {wanted.damage('model/')}.", file=sys.stderr)
     if not whole:
         raise LockstepError(
             f"There is no trained model in {path}.", "Name a run folder with a checkpoint, or train one first.", code=2

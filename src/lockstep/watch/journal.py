@@ -69,6 +69,13 @@ class Reading:
     events: list[Line] = field(default_factory=list)
     damaged: int = 0
 
+    @property
+    def last_launch(self) -> Line | None:
+        """The `run` line of the last launch that took a step, or of the last one."""
+        launches = self.of("run")
+        last = self.steps[-1].get("attempt") if self.steps else None
+        return next((line for line in launches if line.get("attempt") == last), launches[-1] if launches else None)
+
     def of(self, kind: str) -> list[Line]:
         return [event for event in self.events if event["kind"] == kind]
 

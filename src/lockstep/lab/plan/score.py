@@ -30,6 +30,18 @@ class Measured:
     link_bytes_per_second: float | None = None  # as its workers probed it
     origin: str = ""
 
+    @property
+    def word(self) -> str:
+        """As `--strategies` takes it."""
+        told = {"gradients": self.gradients} if self.gradients != "fp32" else {}
+        if self.strategy == "server":
+            told = {"mode": self.mode} | ({"servers": str(self.servers)} if self.servers else {})
+        if self.every is not None:
+            told["every"] = str(self.every)
+        return ":".join(
+            [self.strategy.replace("single", "replicas"), *(f"{key}={value}" for key, value in told.items())]
+        )
+
 
 @dataclass(frozen=True)
 class Score:
@@ -73,11 +85,12 @@ def measured(place: Path) -> list[Measured]:
 
 def of_run(run: Path) -> Measured:
     journal = read(run / "journal")
-    launches, steps = journal.of("run"), [line for line in journal.steps if not line["warmup"]]
-    if not (launches and steps):
+    last = journal.last_launch
+    steps = [line for line in journal.steps if not line["warmup"] and last and line["attempt"] == last["attempt"]]
+    if last is None or not steps:
         raise LockstepError(f"The run {run} has no steps beyond its warm-up.", "Train it for longer.", code=2)
     told = read_yaml(run / "config.yaml").get("strategy", {})
-    last, strategy = launches[-1], launches[-1]["strategy"]
+    strategy = last["strategy"]
     choices = read_json(run / "environment.json") or {}
     every = told.get("every") or choices.get("choices", {}).get("every")
     links = journal.of("link")

@@ -109,7 +109,7 @@ def measure(steps: list[list[Line]], warmup: int, silent: bool = False) -> Sampl
         parts = _of_all(workers, means)
     parts["other"] = step - sum(parts.values())
     total = max(one.seconds for one in workers)
-    if not (together or silent):  # the end of the fastest is not that of all steps
+    if not together:  # nor do they end together
         total = step * sum(line["step"] > warmup for lines in journals for line in lines) / count
     return Sample(count, words, step, total, means, parts)
 
