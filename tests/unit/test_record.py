@@ -66,6 +66,17 @@ def test_of_equal_scores_the_one_with_the_lowest_loss_is_the_best(tmp_path: Path
     assert (summarise(tmp_path).best_score, summarise(tmp_path).best_step) == (30.0, 10)
 
 
+def test_a_worker_that_died_early_adds_no_more_speed_than_it_gave(tmp_path: Path) -> None:
+    run = MadeUp(tmp_path)
+    run.launch(range(1, 106))
+    paths = [tmp_path / "journal" / f"worker-000{rank}.jsonl" for rank in (0, 1)]
+    for path in paths:
+        path.write_text(path.read_text().replace('"global"', '"worker"'))
+    both = summarise(tmp_path).words_per_second or 0.0
+    paths[1].write_text("".join(paths[1].read_text().splitlines(keepends=True)[:12]))
+    assert summarise(tmp_path).words_per_second == pytest.approx(both / 2, rel=0.1)
+
+
 def test_steps_with_other_settings_of_a_strategy_are_not_mixed_in(tmp_path: Path) -> None:
     run = MadeUp(tmp_path)
     run.config(strategy={"name": "server", "mode": "async"})

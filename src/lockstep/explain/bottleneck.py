@@ -59,7 +59,9 @@ class Bottleneck:
         if self.cause == IMBALANCE:
             often = f"worker {self.slowest} most often, in {share(self.slowest_share)} of the steps"
             who = f"worker {self.slowest} keeps the others waiting (always the same one)"
-            if not self.steady:
+            if not self.lockstep:
+                who = "workers that exchange nothing wait for the slowest of them"
+            elif not self.steady:
                 who = f"now this and now that worker keeps the others waiting ({often})"
             return f"The bottleneck is imbalance: {who}, which costs {percent} of a step."
         waits = {NETWORK: "exchanging gradients costs", INPUT: "waiting for the next batch costs"}[self.cause]
@@ -93,16 +95,16 @@ def _alone(measured: Measured) -> Bottleneck:
     names = ("seconds", "compute", "input", "merge", "sums")
     means = {name: float(np.mean([getattr(steps, name).mean() for steps in rows])) for name in names}
     who = "worker 0" if len(rows) == 1 else f"mean of {plural(len(rows), 'worker')}"
-    slowest = None
+    slowest, alone = None, len(rows) > 1 and not any(np.nan_to_num(steps.bytes_sent).any() for steps in rows)
     if len(rows) > 1:
         speeds = {rank: float(steps.compute.mean()) for rank, steps in measured.workers.items() if len(steps)}
         slowest = max(speeds, key=lambda rank: speeds[rank])
     return Bottleneck(
         step=means["seconds"],
         compute=means["compute"],
-        imbalance=0.0,
+        imbalance=means["merge"] if alone else 0.0,  # who sends nothing can only wait for others
         input=means["input"],
-        network=means["merge"],
+        network=0.0 if alone else means["merge"],
         slowest=slowest,
         slowest_share=0.0,
         steady=False,

@@ -7,7 +7,7 @@ import numpy as np
 from lockstep.explain import charts
 from lockstep.explain.answer import Answer, Figure, missing, told
 from lockstep.explain.measured import Measured
-from lockstep.explain.network import travel
+from lockstep.explain.network import nothing_sent, travel
 from lockstep.explain.record import Record
 from lockstep.explain.steps import Column
 from lockstep.explain.system import Machines
@@ -53,7 +53,7 @@ def answer(record: Record, seen: Machines) -> Answer:
     took = steps.seconds * 1e3
     words = np.nan_to_num(steps.global_words if measured.lockstep else steps.target_words)
     by_words = correlate(words, took)
-    if len(measured.workers) == 1:
+    if len(measured.workers) == 1 or not np.nan_to_num(steps.bytes_sent).any():
         return _alone(measured, words, took, by_words, unit)
     way = travel(measured) * 1e3
     by_way, by_bytes = correlate(way, took), correlate(np.nan_to_num(steps.bytes_sent), took)
@@ -117,7 +117,7 @@ def _meaning(way: Correlation, words: Correlation | None, part: float, sums: flo
 
 
 def _alone(measured: Measured, words: Column, took: Column, by_words: Correlation | None, unit: str) -> Answer:
-    text = "Not at all: one worker trained alone, and nothing crossed a network."
+    text = f"Not at all: {nothing_sent(measured)}, and nothing crossed a network."
     how = measured.how("correlation", "seconds of worker 0")
     straight, note = None, ""
     if by_words is not None:
@@ -125,7 +125,7 @@ def _alone(measured: Measured, words: Column, took: Column, by_words: Correlatio
             f" The step time goes {_strength(by_words.pearson)} with the {unit} in a step (r = {by_words.pearson:.2f})."
         )
         straight, note = (by_words.start, by_words.slope), f"r = {by_words.pearson:.2f}"
-    figures = [missing("with the time gradients travel", "one worker: nothing travels"), *_words(by_words, how, unit)]
+    figures = [missing("with the time gradients travel", "nothing travels"), *_words(by_words, how, unit)]
     says = f"Each dot is a step: its {unit} against its duration. {text}"
     chart = charts.dots(
         "correlation",

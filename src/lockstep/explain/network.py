@@ -75,11 +75,15 @@ def travel(measured: Measured) -> Column:
     return np.nan_to_num(measured.stack("under_way")).min(0)
 
 
+def nothing_sent(measured: Measured) -> str:
+    return "one worker trained alone" if len(measured.workers) == 1 else "the workers exchanged nothing"
+
+
 def answer(record: Record, found: Bottleneck | None, traffic: Traffic | None) -> Answer:
     if found is None or traffic is None:
         return Answer(5, QUESTION, "not measured", "No step outside the warm-up was measured.", "unknown")
-    if len(record.measured.workers) == 1 and not traffic.bytes_per_step:
-        text = "No: one worker trained alone, and nothing crossed a network."
+    if not traffic.bytes_per_step:
+        text = f"No: {nothing_sent(record.measured)}, and nothing crossed a network."
         figures = [told("sent per step and worker", 0.0, megabytes, record.measured.how("mean"))]
         return Answer(5, QUESTION, "no network used", text, "good", figures, [_parts_chart(found)])
     yes, cost = found.cause == NETWORK, share(found.cost(NETWORK))

@@ -115,14 +115,16 @@ def _best(record: Record, scored: Column, values: Column) -> int | None:
 
 
 def words_per_second(record: Record) -> float | None:
-    """Target words of all workers. Where they do not step together, each has its own speed and they add up; some may have
-    had no turn after their warm-up."""
+    """Target words of all workers. Where they do not step together, it is what all did in the time of the one that was
+    busy longest: one may have died early, or had no turn after its warm-up."""
     everybody = [steps for steps in record.measured.workers.values() if len(steps)]
     if not everybody:
         return None
     if all((steps.common == 1).all() for steps in everybody):
         return float(np.nansum(everybody[0].global_words) / everybody[0].seconds.sum())
-    return float(sum(np.nansum(steps.target_words) / steps.seconds.sum() for steps in everybody))
+    return float(
+        sum(np.nansum(steps.target_words) for steps in everybody) / max(steps.seconds.sum() for steps in everybody)
+    )
 
 
 def _on_test(record: Record) -> bool:
