@@ -114,6 +114,10 @@ def test_a_proof_is_shown_when_there_is_one(tmp_path: Path) -> None:
     assert report.verdict[2] == expected
     assert "Proof by leaving things out" in page(report)
     assert "| without communication | 80.00 ms | -20.0% |" in text(report)
+    vain = proof | {"sentence": "steps were longer", "bottleneck": "not proven"}
+    (tmp_path / "proof.json").write_text(json.dumps(vain))
+    assert "proven" not in make(tmp_path).verdict[2]
+    assert "Nothing is proven: steps were longer." in page(make(tmp_path))
 
 
 def test_sampled_machines_are_used_when_they_are_there(tmp_path: Path) -> None:

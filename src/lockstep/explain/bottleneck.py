@@ -16,6 +16,8 @@ from lockstep.explain.steps import Column
 from lockstep.explain.units import milliseconds, plural, share
 
 NETWORK, INPUT, IMBALANCE, COMPUTE = "network", "input", "imbalance", "compute"
+NOT_PROVEN = "not proven"
+"""What `lockstep prove` found when its trials contradict each other."""
 WORTH = 0.10
 """What costs at least this share of a step is called its bottleneck; below, the step is bound by computing."""
 

@@ -23,6 +23,7 @@ from lockstep.explain import (
     utilisation,
 )
 from lockstep.explain.answer import Answer, Chart
+from lockstep.explain.bottleneck import NOT_PROVEN
 from lockstep.explain.charts import bars
 from lockstep.explain.page import render, templates
 from lockstep.explain.record import Record
@@ -105,10 +106,11 @@ def make(path: Path, name: str | None = None, running: bool | None = None) -> Re
         correlation.answer(record, seen),
     ]
     summary, proof = summary_of(record), _proof(record)
+    said = held_back.sentence() if held_back else "What held it back was not measured."
     verdict = [
         _what_happened(summary, wall),
         _what_was_learned(summary, learned, by_heart),
-        proof.sentence if proof else held_back.sentence() if held_back else "What held it back was not measured.",
+        proof.sentence if proof and proof.told.get("bottleneck") != NOT_PROVEN else said,
     ]
     changes = advice.rank(record, wall, held_back, learned, by_heart)
     return Report(
@@ -178,6 +180,8 @@ def _proof(record: Record) -> Proof | None:
     cause = (
         f"The bottleneck is {told['bottleneck']}, proven by leaving things out" if "bottleneck" in told else "Proven"
     )
+    if told.get("bottleneck") == NOT_PROVEN:
+        cause = "Nothing is proven"
     return Proof(told, f"{cause}: {sentence}.", rows, [chart])
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.errors import LockstepError
-from lockstep.explain.bottleneck import unequal
+from lockstep.explain.bottleneck import NOT_PROVEN, unequal
 from lockstep.explain.steps import Column
 from lockstep.files import read_json, write_json
 from lockstep.lab.network import Network
@@ -33,7 +33,7 @@ class Proof:
     free_input_seconds: float
     alone_seconds: float  # one worker with its share of the batch, and the machine to itself
     costs: dict[str, float]  # network, input, imbalance
-    bottleneck: str  # network, input, imbalance: worker k, or compute
+    bottleneck: str  # network, input, imbalance: worker k, compute, or NOT_PROVEN
     sentence: str
     workers: int
     steps: int  # measured, of each kind
@@ -104,28 +104,38 @@ def one_share(batch: dict[str, int | None], workers: int) -> list[str]:
 
 def judge(found: dict[str, list[Trial]], workers: int, link: str | None = None) -> Proof:
     """Costs from trials of every kind. Without communication nobody waits: from what each worker takes for a step follows
-    what a step in lockstep would take, that of the last one."""
-    step = _median(found["full"])
-    silent = np.hstack([_by_worker(trial) for trial in found["communication"]])
-    slowest_steps, uneven = silent.max(0), unequal(silent, silent.argmax(0))
-    without = float(np.median(slowest_steps))
+    what a step in lockstep would take, that of the last one. Where workers go their own way there is no last one."""
+    step, without = _median(found["full"]), _median(found["communication"])
     free, alone = _median(found["input"]), _median(found["alone"])
+    waiting, who, slowest = 0.0, "", 0
+    if all(line.get("scope") != "worker" for trial in found["full"] for lines in trial.steps for line in lines):
+        silent = np.hstack([_by_worker(trial) for trial in found["communication"]])
+        slowest_steps, uneven = silent.max(0), unequal(silent, silent.argmax(0))
+        without = float(np.median(slowest_steps))
+        waiting, slowest = float(np.median(slowest_steps - uneven.fair)) / step, uneven.slowest
+        who = f"worker {slowest}" if uneven.steady else "whichever worker is last"
     costs = {
         "network": max(0.0, 1 - without / step),
         "input": max(0.0, 1 - free / step),
-        "imbalance": max(0.0, float(np.median(slowest_steps - uneven.fair)) / step),
+        "imbalance": max(0.0, waiting),
     }
     name = max(costs, key=lambda cost: costs[cost])
-    who = f"worker {uneven.slowest}" if uneven.steady else "whichever worker is last"
     said = {"network": "communication", "input": "input", "imbalance": f"waiting for {who}"}[name]
     figures = (
         f"step {_ms(step)}; without communication {_ms(without)}; with free input {_ms(free)}; "
         f"one worker alone {_ms(alone)}"
     )
-    if costs[name] < MATTERS:
+    scatter = max(without, free) / step - 1  # nothing can take longer for being left out
+    if scatter > max(MATTERS, costs[name]):
+        bottleneck = NOT_PROVEN
+        sentence = (
+            f"{figures}: steps were up to {scatter:.0%} longer with something left out, so the trials vary more than "
+            "anything costs; repeat it with more rounds and nothing else on the machine"
+        )
+    elif costs[name] < MATTERS:
         bottleneck, sentence = "compute", f"{figures}: computing is what takes the time"
     else:
-        bottleneck = f"imbalance: worker {uneven.slowest}" if name == "imbalance" else name
+        bottleneck = f"imbalance: worker {slowest}" if name == "imbalance" else name
         sentence = f"{figures}: {said} costs {costs[name]:.0%}"
     measured = sum(len(trial.measured[0]) for trial in found["full"])
     return Proof(step, without, free, alone, costs, bottleneck, sentence, workers, measured, link)
@@ -139,7 +149,8 @@ def _by_worker(trial: Trial) -> Column:
 
 
 def _median(trials: list[Trial]) -> float:
-    return median(line["seconds"] for trial in trials for line in trial.measured[0])
+    """Of all workers: those that step together take the same time."""
+    return median(line["seconds"] for trial in trials for lines in trial.measured for line in lines)
 
 
 def _ms(seconds: float) -> str:

@@ -1,0 +1,44 @@
+"""What trials that leave something out prove, on made-up ones."""
+
+from pathlib import Path
+
+import pytest
+
+from lockstep.lab.prove import judge
+from lockstep.lab.trial import Trial
+
+
+def trials(*seconds: float, scope: str = "global") -> list[Trial]:
+    """One trial of as many workers, whose steps all take the same time."""
+    told = {"scope": scope}
+    return [
+        Trial(Path(), [[{"step": n, "seconds": own, "warmup": n < 3} | told for n in range(1, 13)] for own in seconds])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("without", "free", "bottleneck"),
+    [
+        (0.10, 0.10, "compute"),
+        (0.07, 0.10, "network"),
+        (0.10, 0.07, "input"),
+        (0.12, 0.07, "input"),
+        (0.134, 0.07, "not proven"),
+        (0.095, 0.115, "not proven"),
+    ],
+)
+def test_nothing_is_proven_by_trials_that_vary_more_than_anything_costs(
+    without: float, free: float, bottleneck: str
+) -> None:
+    alone = {"full": trials(0.10, 0.10), "alone": trials(0.09)}
+    proof = judge(alone | {"communication": trials(without, without), "input": trials(free, free)}, 2)
+    assert proof.bottleneck == bottleneck
+    assert ("vary more than anything costs" in proof.sentence) == (bottleneck == "not proven")
+
+
+@pytest.mark.parametrize(("scope", "bottleneck"), [("global", "imbalance: worker 1"), ("worker", "compute")])
+def test_nobody_waits_for_the_last_where_workers_go_their_own_way(scope: str, bottleneck: str) -> None:
+    found = {name: trials(0.10, 0.20, scope=scope) for name in ("full", "communication", "input")}
+    if scope == "global":
+        found["full"] = found["input"] = trials(0.20, 0.20)
+    assert judge(found | {"alone": trials(0.09)}, 2).bottleneck == bottleneck
