@@ -82,7 +82,8 @@ def summary_table(summary: "Summary", report: Path | None = None) -> "Table":
     plural = "s" if summary.workers != 1 else ""
     table.add_row("setting", f"{summary.workers} worker{plural}, {summary.way}, {summary.precision}")
     if summary.seconds_per_step is not None:
-        left_out = f"mean of {summary.measured_steps:,} steps, {summary.warmup_steps} warm-up steps left out"
+        steps = "step" if summary.measured_steps == 1 else "steps"
+        left_out = f"mean of {summary.measured_steps:,} {steps}, {summary.warmup_steps} warm-up steps left out"
         table.add_row("time per step", f"{summary.seconds_per_step * 1000:,.0f} ms ({left_out})")
         table.add_row("speed", f"{summary.words_per_second:,.0f} {summary.unit}/s, all workers")
         shares = ", ".join(f"{name} {share:.0%}" for name, share in summary.phase_shares.items())

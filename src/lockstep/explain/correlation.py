@@ -88,7 +88,7 @@ def answer(record: Record, seen: Machines) -> Answer:
 
 
 def _r(value: float) -> str:
-    return f"r = {value:.2f}"
+    return f"r = {round(value, 2) + 0.0:.2f}"  # without a minus before nothing
 
 
 def _strength(r: float) -> str:

@@ -106,7 +106,7 @@ def make(
             rows += _rows(found, choice, pipe, float(alone), steps, cluster.dollars)
     device = cluster.device.name if cluster.device else job.profile.device
     said = [one for pipe in links or [cluster.wiring.between] for one in recommend(rows, pipe.name, int(counts[-1]))]
-    notes = _notes(job, cluster)
+    notes = _notes(job, cluster, int(counts[-1]))
     return Plan(cluster.name, device, job.profile.parameters, steps, job.profile.unit, rows, said, notes)
 
 
@@ -144,8 +144,12 @@ def _rows(
     return rows
 
 
-def _notes(job: Job, cluster: Cluster) -> list[str]:
+def _notes(job: Job, cluster: Cluster, workers: int) -> list[str]:
     notes = []
+    if workers > cluster.workers:
+        notes.append(
+            f"{cluster.name} has room for {cluster.workers:,} workers; more machines of its kind are assumed beyond."
+        )
     if cluster.device is not None:
         share = cluster.device.achieved[job.profile.precision]
         notes.append(
@@ -155,7 +159,7 @@ def _notes(job: Job, cluster: Cluster) -> list[str]:
         if cluster.device.dated and cluster.dollars is not None:
             notes.append(f"Prices are list prices of {cluster.device.dated} or near them: look them up.")
     if job.per_worker:
-        notes.append("The batch is a worker's own: with more workers a step holds more words.")
+        notes.append(f"The batch is a worker's own: with more workers a step holds more {job.profile.unit}.")
     return notes
 
 
