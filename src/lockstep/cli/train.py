@@ -97,16 +97,16 @@ def _finished_at(config: "RunConfig", run: Path) -> int | None:
     from lockstep.counterfactual import left_out
     from lockstep.explain.summary import summarise
     from lockstep.rundir import RunDirectory
-    from lockstep.saved import newest_whole
+    from lockstep.saved import listed
 
     directory = RunDirectory(run)
     if left_out() or not directory.config.exists() or directory.busy():
         return None
-    saved, passed = newest_whole(directory.checkpoints)
-    if saved is None or passed or saved.step < config.train.steps or summarise(run).state != "finished":
+    saved = listed(directory.checkpoints)
+    if not saved or saved[-1].step < config.train.steps or saved[-1].damage() or summarise(run).state != "finished":
         return None
-    scored = saved.progress().score is not None or config.train.evaluate_every is None
-    return saved.step if scored else None
+    scored = saved[-1].progress().score is not None or config.train.evaluate_every is None
+    return saved[-1].step if scored else None
 
 
 def _devices(config: "RunConfig") -> int:
