@@ -82,12 +82,13 @@ def summary_table(summary: "Summary", report: Path | None = None) -> "Table":
     plural = "s" if summary.workers != 1 else ""
     table.add_row("setting", f"{summary.workers} worker{plural}, {summary.way}, {summary.precision}")
     if summary.seconds_per_step is not None:
-        steps = "step" if summary.measured_steps == 1 else "steps"
-        left_out = f"mean of {summary.measured_steps:,} {steps}, {summary.warmup_steps} warm-up steps left out"
-        table.add_row("time per step", f"{summary.seconds_per_step * 1000:,.0f} ms ({left_out})")
+        step = "share" if "async" in summary.way else "step"
+        many = f"{summary.measured_steps:,} {step}{'s' * (summary.measured_steps != 1)}"
+        left_out = f"mean of {many}, {summary.warmup_steps} warm-up steps left out"
+        table.add_row(f"time per {step}", f"{summary.seconds_per_step * 1000:,.0f} ms ({left_out})")
         table.add_row("speed", f"{summary.words_per_second:,.0f} {summary.unit}/s, all workers")
         shares = ", ".join(f"{name} {share:.0%}" for name, share in summary.phase_shares.items())
-        table.add_row("a step is", shares)
+        table.add_row(f"a {step} is", shares)
         if summary.arithmetic.flops_per_second is not None:
             table.add_row("arithmetic", summary.arithmetic.text())
         watched = "clock, journal, progress and sampling"

@@ -69,6 +69,11 @@ class Launch:
         return str(self.facts.get("strategy", ""))
 
     @property
+    def asynchronous(self) -> bool:
+        """Do workers take shares of a step one by one?"""
+        return self.strategy == "server" and self.settings.get("strategy.mode") == "async"
+
+    @property
     def way(self) -> str:
         """The strategy, and what else a reader wants to know of servers: server async on 1 server."""
         if self.strategy != "server":

@@ -45,6 +45,8 @@ def answer(record: Record, found: StepTime | None) -> Answer:
         f"{milliseconds(found.mean)} on average; half of the steps take less than {milliseconds(found.median)}, 95 % less "
         f"than {milliseconds(found.p95)}. The first steps of a launch are warm-up: {measured.warmup} were left out."
     )
+    if record.last_launch.asynchronous:
+        text += " Workers take shares of a step as they come: this is the time of a share."
     if found.p95 > 2 * found.median:
         text += " Some steps take more than twice the usual time: look for other programs on the machine."
     figures = _figures(record, found)
