@@ -151,7 +151,7 @@ def test_unbalanced_batches_are_imbalance(tiny: Tiny, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_every_strategy_has_its_row(tiny: Tiny, tmp_path: Path) -> None:
     strategies = "allreduce:gradients=bf16,sharded,server,server:servers=1,server:mode=async,local:every=5"
-    options = ("--strategies", strategies, "--steps", 10, "--rounds", 1, "--no-shuffle", "--fixed-length", 8)
+    options = ("--strategies", strategies, "--steps", 20, "--rounds", 1, "--no-shuffle", "--fixed-length", 8)
     found = measured(tiny.config, tmp_path, *LSTM, *options)
     rows = {row["cell"]["strategy"]: row for row in found["rows"] if row["loss"]}
     assert set(rows) == {"replicas", *strategies.split(",")}
