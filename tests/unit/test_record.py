@@ -1,6 +1,7 @@
 """Any run of the past can be read: killed, empty, damaged, resumed with other workers."""
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,8 @@ def test_of_equal_scores_the_one_with_the_lowest_loss_is_the_best(tmp_path: Path
     scores = {step: {"sacrebleu": 30.0, "loss": loss} for step, loss in ((5, 2.0), (10, 1.0), (15, 1.0), (20, 1.5))}
     run.launch(range(1, 31), scores=scores | {25: {"sacrebleu": 29.0, "loss": 0.5}})
     assert (summarise(tmp_path).best_score, summarise(tmp_path).best_step) == (30.0, 10)
+    MadeUp(tmp_path / "nan").launch(range(1, 21), scores={5: {"sacrebleu": 30.0, "loss": math.nan}, 10: scores[10]})
+    assert summarise(tmp_path / "nan").best_step == 10, "a loss that is no number is not the lowest"
 
 
 def test_a_worker_that_died_early_adds_no_more_speed_than_it_gave(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def summary_table(summary: "Summary", report: Path | None = None) -> "Table":
     plural = "s" if summary.workers != 1 else ""
     table.add_row("setting", f"{summary.workers} worker{plural}, {summary.way}, {summary.precision}")
     if summary.seconds_per_step is not None:
-        step = "share" if "async" in summary.way else "step"
+        step = "share" if summary.asynchronous else "step"
         many = f"{summary.measured_steps:,} {step}{'s' * (summary.measured_steps != 1)}"
         left_out = f"mean of {many}, {summary.warmup_steps} warm-up steps left out"
         table.add_row(f"time per {step}", f"{summary.seconds_per_step * 1000:,.0f} ms ({left_out})")

@@ -25,6 +25,7 @@ class Summary:
     workers: int
     strategy: str
     way: str  # the strategy, with mode and number of servers
+    asynchronous: bool  # workers take shares of a step one by one
     precision: str
     measured_steps: int
     warmup_steps: int
@@ -80,6 +81,7 @@ def summary_of(record: Record) -> Summary:
         workers=record.launch.get("workers", 0),
         strategy=record.launch.get("strategy", ""),
         way=record.last_launch.way,
+        asynchronous=record.last_launch.asynchronous,
         precision=record.launch.get("precision", ""),
         measured_steps=measured.count,
         warmup_steps=measured.warmup,
@@ -109,7 +111,7 @@ def summary_of(record: Record) -> Summary:
 def _best(record: Record, scored: Column, values: Column) -> int | None:
     """Where the best score is; of equal ones that with the lowest loss, and of those the first, as the trainer chooses."""
     known = dict(zip(*(column.tolist() for column in record.scores("loss")), strict=True))
-    losses = np.array([known.get(step, 0.0) for step in scored.tolist()])
+    losses = np.array([known.get(step, math.inf) for step in scored.tolist()])
     order = np.lexsort((-np.arange(len(values)), -losses, values if record.higher_is_better else -values))
     return int(order[-1]) if len(order) else None
 
