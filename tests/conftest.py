@@ -47,6 +47,10 @@ emulated_network = pytest.mark.skipif(
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--write-golden", action="store_true", help="write golden files that are missing (test_golden.py)")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of one file share its runs, so they go to one process unless they name a group of their own. Emulated hosts
     belong to the whole machine, and what one test leaves behind on purpose another one would clean up."""

@@ -1,0 +1,86 @@
+"""Golden runs: the losses of 20 steps and the digest of the final model, committed under `tests/golden`.
+
+They keep refactorings honest: a change that moves one bit of training shows here. A golden file holds for one torch
+version and one instruction set. Elsewhere kernels add in another order, so losses are compared within 1e-5 and the
+digest is not compared; the test's output says which comparison was made.
+
+`pytest tests/distributed/test_golden.py --write-golden` writes missing files. It never replaces one: delete it first and
+give the reason in the commit. Only the two files with dropout may be replaced.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from conftest import LSTM, Tiny, lockstep, steps, weights
+
+FOLDER = Path(__file__).parents[1] / "golden"
+STEPS = 20
+TOLERANCE = 1e-5
+"""Relative, for losses on another machine or torch version."""
+BUCKETS = "strategy.bucket_mb=0.02"
+"""Several buckets, although the model is tiny."""
+
+
+@dataclass(frozen=True)
+class Golden:
+    settings: tuple[str, ...] = ()
+    workers: int = 1
+    dropout: bool = False
+    images: bool = False
+
+
+CASES = {
+    "single": Golden(),
+    "allreduce": Golden((BUCKETS,), 2),
+    "sharded": Golden(("strategy.name=sharded",), 2),
+    "server": Golden(("strategy.name=server", BUCKETS), 2),
+    "local": Golden(("strategy.name=local", "strategy.every=4", BUCKETS), 2),
+    "lstm": Golden(LSTM),
+    "resnet": Golden(images=True),
+    "single-dropout": Golden(dropout=True),
+    "allreduce-dropout": Golden((BUCKETS,), 2, dropout=True),
+}
+
+
+def machine() -> str:
+    """What decides the order of additions inside kernels."""
+    return f"torch {torch.__version__.partition('+')[0]}, {torch.backends.cpu.get_cpu_capability()}"
+
+
+def train(case: Golden, tiny: Tiny, run: Path) -> str:
+    """Trains 20 steps; returns the text of a golden file."""
+    settings = [f"train.steps={STEPS}", "train.threads=1", "train.precision=fp32", "train.seed=1"]
+    if not case.images:
+        settings += [f"model.dropout={0.1 if case.dropout else 0.0}"]
+    lockstep("train", tiny.config, *settings, *case.settings, "--workers", case.workers, "--run", run)
+    digest = hashlib.sha256()
+    for name, data in sorted(weights(run, STEPS).items()):
+        if name.startswith("model."):
+            digest.update(name.encode() + data)
+    lines = [machine(), f"model {digest.hexdigest()}", *(f"{line['step']} {line['loss']:.7g}" for line in steps(run))]
+    return "\n".join(lines) + "\n"
+
+
+def losses(text: str) -> list[float]:
+    return [float(line.split()[1]) for line in text.splitlines()[2:]]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_run_is_the_golden_run(
+    name: str, tiny: Tiny, tiny_images: Tiny, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    case, path = CASES[name], FOLDER / f"{name}.txt"
+    text = train(case, tiny_images if case.images else tiny, tmp_path / "run")
+    if request.config.getoption("--write-golden") and not path.exists():
+        path.write_text(text)
+    golden = path.read_text()
+    if golden.splitlines()[0] == machine():
+        print(f"{name}: compared to the last bit ({machine()})")
+        assert text == golden
+    else:
+        print(f"{name}: losses compared within {TOLERANCE} (golden file of {golden.splitlines()[0]}, here {machine()})")
+        assert losses(text) == pytest.approx(losses(golden), rel=TOLERANCE)
