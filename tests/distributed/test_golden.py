@@ -8,19 +8,16 @@ digest is not compared; the test's output says which comparison was made.
 give the reason in the commit. Only the two files with dropout may be replaced.
 """
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import torch
 
-from conftest import LSTM, Tiny, lockstep, steps, weights
+from conftest import LSTM, Tiny, lockstep, steps
+from golden_runs import TOLERANCE, losses, machine, model_digest
 
 FOLDER = Path(__file__).parents[1] / "golden"
 STEPS = 20
-TOLERANCE = 1e-5
-"""Relative, for losses on another machine or torch version."""
 BUCKETS = "strategy.bucket_mb=0.02"
 """Several buckets, although the model is tiny."""
 
@@ -46,27 +43,18 @@ CASES = {
 }
 
 
-def machine() -> str:
-    """What decides the order of additions inside kernels."""
-    return f"torch {torch.__version__.partition('+')[0]}, {torch.backends.cpu.get_cpu_capability()}"
-
-
 def train(case: Golden, tiny: Tiny, run: Path) -> str:
     """Trains 20 steps; returns the text of a golden file."""
     settings = [f"train.steps={STEPS}", "train.threads=1", "train.precision=fp32", "train.seed=1"]
     if not case.images:
         settings += [f"model.dropout={0.1 if case.dropout else 0.0}"]
     lockstep("train", tiny.config, *settings, *case.settings, "--workers", case.workers, "--run", run)
-    digest = hashlib.sha256()
-    for name, data in sorted(weights(run, STEPS).items()):
-        if name.startswith("model."):
-            digest.update(name.encode() + data)
-    lines = [machine(), f"model {digest.hexdigest()}", *(f"{line['step']} {line['loss']:.7g}" for line in steps(run))]
+    lines = [
+        machine(),
+        f"model {model_digest(run, STEPS)}",
+        *(f"{line['step']} {line['loss']:.7g}" for line in steps(run)),
+    ]
     return "\n".join(lines) + "\n"
-
-
-def losses(text: str) -> list[float]:
-    return [float(line.split()[1]) for line in text.splitlines()[2:]]
 
 
 @pytest.mark.parametrize("name", CASES)

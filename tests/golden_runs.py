@@ -1,0 +1,30 @@
+"""What the tests that compare whole runs to the last bit share."""
+
+import hashlib
+from pathlib import Path
+
+import torch
+
+from conftest import weights
+
+TOLERANCE = 1e-5
+"""Relative, for losses on another instruction set or torch version."""
+
+
+def machine() -> str:
+    """What decides the order of additions inside kernels."""
+    return f"torch {torch.__version__.partition('+')[0]}, {torch.backends.cpu.get_cpu_capability()}"
+
+
+def model_digest(run: Path, step: int) -> str:
+    """SHA-256 over the model's tensors in a checkpoint, in the order of their names."""
+    digest = hashlib.sha256()
+    for name, data in sorted(weights(run, step).items()):
+        if name.startswith("model."):
+            digest.update(name.encode() + data)
+    return digest.hexdigest()
+
+
+def losses(text: str) -> list[float]:
+    """The losses in a golden file, after its two lines of machine and digest."""
+    return [float(line.split()[1]) for line in text.splitlines()[2:]]

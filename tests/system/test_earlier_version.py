@@ -1,0 +1,49 @@
+"""A run folder of an earlier version still resumes, reports and translates.
+
+`tests/fixtures/run-0.1.0.tar.gz` holds text, corpus and run of Lockstep 0.1.0: two workers, one of them killed in step 13
+of 20. `expected.txt` has the losses and the model's digest of the same training without the kill.
+"""
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from conftest import lockstep, steps
+from golden_runs import TOLERANCE, losses, machine, model_digest
+
+ARCHIVE = Path(__file__).parents[1] / "fixtures" / "run-0.1.0.tar.gz"
+
+
+@pytest.fixture
+def earlier(tmp_path: Path) -> Path:
+    """The folder with the run, as if it had been made here."""
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(tmp_path, filter="data")
+    for path in (tmp_path / "tiny.yaml", tmp_path / "run" / "config.yaml"):
+        path.write_text(path.read_text().replace("/earlier", str(tmp_path)))
+    return tmp_path
+
+
+def test_a_run_of_0_1_0_resumes_to_the_same_model(earlier: Path) -> None:
+    run = earlier / "run"
+    shown = lockstep("train", earlier / "tiny.yaml", "--workers", 2, "--run", run)
+    assert "step 10" in shown.stdout + shown.stderr
+    expected = (earlier / "expected.txt").read_text()
+    assert [line["step"] for line in steps(run)] == list(range(1, 21))
+    if expected.splitlines()[0] == machine():
+        assert model_digest(run, 20) == expected.splitlines()[1].split()[1]
+    assert [line["loss"] for line in steps(run)] == pytest.approx(losses(expected), rel=TOLERANCE)
+
+
+def test_a_run_of_0_1_0_is_reported_and_listed(earlier: Path) -> None:
+    answers = json.loads(lockstep("report", earlier / "run", "--json").stdout)
+    assert "after 12" in answers["verdict"][0]
+    assert "run" in lockstep("runs", earlier).stdout
+
+
+def test_a_run_of_0_1_0_translates(earlier: Path) -> None:
+    (earlier / "input").write_text("ba de\n")
+    shown = lockstep("translate", earlier / "run", "--input", earlier / "input")
+    assert len(shown.stdout.splitlines()) == 1
