@@ -18,7 +18,7 @@ from rich.table import Table
 
 from lockstep.config import load
 from lockstep.models.packed import Layout
-from lockstep.tasks.registry import make_task
+from lockstep.tasks.make_task import make_task
 from lockstep.tasks.task import Task
 from lockstep.tasks.translation import PairBatch
 

@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 from lockstep.explain.bottleneck import find
-from lockstep.explain.record import Record
-from lockstep.lab.network import Network
+from lockstep.explain.reading.record import Record
+from lockstep.lab.emulated_network import Network
 from lockstep.lab.prove import prove
 from lockstep.lab.trial import attempt
 

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lockstep.explain.bottleneck import find
-from lockstep.explain.record import Record
+from lockstep.explain.reading.record import Record
 from lockstep.explain.summary import summary_of
 
 KINDS = {

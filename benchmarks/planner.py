@@ -18,11 +18,11 @@ from typing import Any
 from rich.console import Console
 
 from lockstep.files import read_json, write_json
-from lockstep.lab.network import Network
+from lockstep.lab.emulated_network import Network
 from lockstep.lab.plan.cluster import Cluster
 from lockstep.lab.plan.costs import Pipe, Wiring
 from lockstep.lab.plan.job import Choice, Job
-from lockstep.lab.plan.plan import Row, make
+from lockstep.lab.plan.predict import Row, make
 from lockstep.lab.plan.profile import Profile, short, take
 from lockstep.lab.plan.score import Measured, Score, score, step_seconds, summary
 from lockstep.lab.plan.sweep import measure

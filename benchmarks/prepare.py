@@ -40,8 +40,8 @@ for language in ("en", "de"):
 """
 PREPARE = """
 import json, sys, time
-from lockstep.data.prepare import prepare
-from lockstep.data.settings import DataSettings
+from lockstep.data.corpus.prepare import prepare
+from lockstep.data.data_settings import DataSettings
 begin, marks = time.perf_counter(), {}
 def report(stage, done, total):
     marks.setdefault(stage, []).append(time.perf_counter())
@@ -56,10 +56,10 @@ import json, re, sys, time
 import torch
 from pathlib import Path
 from lockstep.data.corpus import Corpus
-from lockstep.data.settings import BatchSettings
-from lockstep.models.settings import TransformerSettings
+from lockstep.data.data_settings import BatchSettings
+from lockstep.models.model_settings import TransformerSettings
 from lockstep.tasks.translation import Translation
-from lockstep.translate.settings import SearchSettings
+from lockstep.translate.search_settings import SearchSettings
 torch.set_num_threads(1)
 begin = time.perf_counter()
 model = TransformerSettings(encoder_layers=1, decoder_layers=1, width=64, feed_forward=128, heads=4)
@@ -80,12 +80,12 @@ print(json.dumps({"first": first} | figures))
 
 def make_text(folder: Path, name: str, pairs: int, seed: int) -> None:
     """Writes NAME.en and NAME.de unless they are there."""
-    from lockstep.data import grammar
+    from lockstep import demo_corpus
 
     if (folder / f"{name}.de").exists():
         return
     with (folder / f"{name}.en").open("w") as en, (folder / f"{name}.partial").open("w") as de:
-        for english, german in islice(grammar.pairs(seed, "train"), pairs):
+        for english, german in islice(demo_corpus.pairs(seed, "train"), pairs):
             en.write(f"{english}\n")
             de.write(f"{german}\n")
     (folder / f"{name}.partial").rename(folder / f"{name}.de")

@@ -95,7 +95,7 @@ def peak(precision: str) -> float:
 def facts_of(config: Path) -> dict[str, float]:
     """FLOPs per target word, padding and parameters, from three real batches."""
     from lockstep.config import load
-    from lockstep.tasks.registry import make_task
+    from lockstep.tasks.make_task import make_task
     from lockstep.tasks.translation import PairBatch
     from lockstep.watch.flops import FlopCount
 

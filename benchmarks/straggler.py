@@ -14,7 +14,7 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from lockstep.watch.journal import read
+from lockstep.run.journal import read
 
 MODES = {
     "sync": ["strategy.mode=sync"],

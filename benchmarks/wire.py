@@ -15,9 +15,9 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from lockstep.lab.network import Network
+from lockstep.lab.emulated_network import Network
 from lockstep.lab.trial import attempt
-from lockstep.watch.journal import read
+from lockstep.run.journal import read
 
 Formula = Callable[[float, int, int], float]
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lockstep.data.corpus import Corpus
+from lockstep.data.corpus.binary_corpus import Corpus
 
 WARMUP_STEPS = 3
 

@@ -193,7 +193,7 @@ def lockstep(*words: object, code: int | None = 0, fault: str = "", **env: str) 
 
 def steps(run: Path, rank: int = 0) -> list[dict[str, Any]]:
     """The step lines of a worker's journal, the last attempt of each."""
-    from lockstep.watch.journal import read
+    from lockstep.run.journal import read
 
     return read(run / "journal", rank).steps
 

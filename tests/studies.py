@@ -8,7 +8,7 @@ from typing import Any
 
 from lockstep.lab.study.cells import Matrix
 from lockstep.lab.study.sample import measure
-from lockstep.lab.study.store import Study, Taken
+from lockstep.lab.study.study_file import Study, Taken
 
 PLAIN = {"input": 0.0, "forward": 0.04, "backward": 0.05, "merge": 0.0, "update": 0.01}
 GAP = 0.002

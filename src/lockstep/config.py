@@ -10,14 +10,14 @@ import yaml
 from pydantic import BaseModel, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
-from lockstep.data.settings import BatchSettings, DataSettings
+from lockstep.data.data_settings import BatchSettings, DataSettings
 from lockstep.errors import LockstepError
-from lockstep.models.settings import ModelSettings, TransformerSettings
-from lockstep.parallel.settings import StrategySettings
+from lockstep.models.model_settings import ModelSettings, TransformerSettings
+from lockstep.parallel.strategy_settings import StrategySettings
 from lockstep.settings import FIXED, Fixed, Settings, flat
-from lockstep.train.settings import OptimizerSettings, ScheduleSettings, TrainSettings
-from lockstep.translate.settings import SearchSettings
-from lockstep.watch.settings import WatchSettings
+from lockstep.train.train_settings import OptimizerSettings, ScheduleSettings, TrainSettings
+from lockstep.translate.search_settings import SearchSettings
+from lockstep.watch.watch_settings import WatchSettings
 
 
 class RunConfig(Settings):

@@ -7,8 +7,8 @@ from playwright.sync_api import Browser
 
 from lockstep.lab.plan.cluster import load, pipe
 from lockstep.lab.plan.job import Job
-from lockstep.lab.plan.page import page as plan_page
-from lockstep.lab.plan.plan import make
+from lockstep.lab.plan.plan_page import page as plan_page
+from lockstep.lab.plan.predict import make
 from pages import CHROMIUM, MARKS, keep, opened
 from planning import profile
 

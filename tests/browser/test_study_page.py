@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from lockstep.lab.study.page import write
 from lockstep.lab.study.results import find
+from lockstep.lab.study.study_page import write
 from pages import CHROMIUM, CONTRAST, MARKS, keep, opened
 from studies import made_up
 

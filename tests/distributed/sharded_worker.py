@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from lockstep.errors import tell
 from lockstep.parallel.adamw import AdamW
-from lockstep.parallel.optimizer import held
-from lockstep.parallel.settings import StrategySettings
-from lockstep.parallel.sharded import Sharded
+from lockstep.parallel.optimizers import held
+from lockstep.parallel.sharded.fsdp import Sharded
 from lockstep.parallel.single import Single
 from lockstep.parallel.strategy import Context, Strategy
+from lockstep.parallel.strategy_settings import StrategySettings
 from lockstep.parent import leave_after
 from lockstep.team import join
 from lockstep.watch.clock import PhaseClock

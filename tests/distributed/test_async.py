@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from conftest import LSTM, Tiny, command, lockstep, manifest, running, steps
-from lockstep.watch.journal import read
+from lockstep.run.journal import read
 
 ASYNC = ("strategy.name=server", "strategy.mode=async")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from conftest import Tiny, lockstep, steps
-from lockstep.watch.journal import read
+from lockstep.run.journal import read
 
 
 def test_without_communication_workers_of_their_own_pace_come_to_the_end(tiny: Tiny, tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from torch import nn
 
 from conftest import Tiny, lockstep, saved_parts
 from lockstep.parallel.adamw import AdamW
-from lockstep.parallel.local import Local
-from lockstep.parallel.settings import StrategySettings
+from lockstep.parallel.local_sgd import Local
 from lockstep.parallel.strategy import Context
+from lockstep.parallel.strategy_settings import StrategySettings
 from lockstep.team import Team
 from lockstep.watch.clock import PhaseClock
 

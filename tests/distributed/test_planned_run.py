@@ -8,7 +8,7 @@ import pytest
 from conftest import Tiny, emulated_network, lockstep
 from lockstep.lab.plan.profile import load
 from lockstep.lab.plan.sweep import measure
-from lockstep.watch.journal import read
+from lockstep.run.journal import read
 
 
 def test_a_profile_knows_when_every_gradient_is_ready_and_a_run_is_scored_with_it(tiny: Tiny, tmp_path: Path) -> None:

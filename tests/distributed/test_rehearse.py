@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from conftest import Tiny, command, emulated_network, lockstep, steps
-from lockstep.lab.network import Network
+from lockstep.lab.emulated_network import Network
 from lockstep.lab.together import Program, together
 
 pytestmark = emulated_network

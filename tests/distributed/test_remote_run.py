@@ -18,7 +18,7 @@ from lockstep.parent import die_with_parent
 from lockstep.remote.lease import NAME as LEASE
 from lockstep.remote.place import cache_folder
 from lockstep.remote.store import Store
-from lockstep.watch.journal import read
+from lockstep.run.journal import read
 
 STEPS = 8
 SETTINGS = (f"train.steps={STEPS}", "train.checkpoint_every=2", "train.evaluate_every=4", "train.keep_last=1")

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from conftest import Tiny, children, command, lockstep, manifest, running, steps
-from lockstep.data.batches import Order, Position
-from lockstep.data.corpus import Corpus
-from lockstep.data.settings import BatchSettings
+from lockstep.data.corpus.batches import Order, Position
+from lockstep.data.corpus.binary_corpus import Corpus
+from lockstep.data.data_settings import BatchSettings
 from lockstep.explain.summary import summarise
 from lockstep.parent import die_with_parent
-from lockstep.rundir import RunDirectory
-from lockstep.watch.journal import lines, read, worker_file
+from lockstep.run.directory import RunDirectory
+from lockstep.run.journal import lines, read, worker_file
 
 RESILIENT = "strategy.name=resilient"
 OFTEN = ("train.checkpoint_every=40", "train.evaluate_every=100", "strategy.bucket_mb=0.02")

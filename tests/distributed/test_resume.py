@@ -11,7 +11,7 @@ import pytest
 
 from conftest import LSTM, Tiny, children, command, lockstep, manifest, running, steps, weights
 from lockstep.launch.local import free_port_or
-from lockstep.watch.journal import lines
+from lockstep.run.journal import lines
 
 STEPS = 22
 SETTINGS = (

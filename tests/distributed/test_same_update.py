@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from conftest import LSTM, Tiny, lockstep, steps, weights
-from lockstep.data.batches import Order, Position
-from lockstep.data.corpus import Corpus
-from lockstep.data.settings import BatchSettings
+from lockstep.data.corpus.batches import Order, Position
+from lockstep.data.corpus.binary_corpus import Corpus
+from lockstep.data.data_settings import BatchSettings
 
 UNEQUAL = ("batch.words=null", "batch.sentences=7", "batch.bucket=false", "batch.balance=false")
 VARIANCE = "model.layers.0.norm.running_var"

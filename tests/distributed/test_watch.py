@@ -12,7 +12,7 @@ import pytest
 
 from conftest import Tiny, command, lockstep, steps, weights
 from lockstep.launch.local import free_port_or
-from lockstep.watch.journal import read
+from lockstep.run.journal import read
 
 OF_HOST = {"cores", "memory", "disk", "network", "gpus"}
 OFF = ("watch.sample_seconds=0", "watch.probe=false")

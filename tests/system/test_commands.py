@@ -62,7 +62,7 @@ def test_a_checkpoint_can_be_read_without_the_trainer(trained: Path) -> None:
 
 def test_evaluate_repeats_the_score_of_the_journal(trained: Path) -> None:
     result = json.loads(lockstep("evaluate", trained, "--set", "validation", "--checkpoint", "last", "--json").stdout)
-    from lockstep.watch.journal import read
+    from lockstep.run.journal import read
 
     last = read(trained / "journal").of("evaluation")[-1]
     assert result["sacrebleu"] == pytest.approx(last["scores"]["sacrebleu"], abs=0.01)

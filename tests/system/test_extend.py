@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from conftest import lockstep, steps
-from lockstep.watch.journal import read
+from lockstep.run.journal import read
 
 PAGE = Path(__file__).parents[2] / "docs" / "extend.md"
 

@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from conftest import Tiny, lockstep, steps
-from lockstep.data.images import ImageCorpus
-from lockstep.watch.journal import read
+from lockstep.data.images.image_set import ImageCorpus
+from lockstep.run.journal import read
 
 
 @pytest.fixture(scope="module")

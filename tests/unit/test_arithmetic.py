@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from lockstep.explain.arithmetic import Arithmetic, arithmetic
-from lockstep.explain.record import Worker
-from lockstep.explain.steps import PHASES, WIDTH, Steps, row
-from lockstep.explain.units import metric
+from lockstep.explain.formatting import metric
+from lockstep.explain.reading.record import Worker
+from lockstep.explain.reading.steps import PHASES, WIDTH, Steps, row
 
 
 def worker(*steps: tuple[int, int, float, bool], models: dict[int, tuple[float | None, float | None]]) -> Worker:

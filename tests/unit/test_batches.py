@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.data.batches import GlobalBatch, Order, Position
-from lockstep.data.settings import BatchSettings
+from lockstep.data.corpus.batches import GlobalBatch, Order, Position
+from lockstep.data.data_settings import BatchSettings
 from lockstep.errors import LockstepError
 
 QUICK = settings(deadline=None, max_examples=60, database=None)

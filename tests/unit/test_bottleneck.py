@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.explain.bottleneck import Bottleneck, find
-from lockstep.explain.record import Record
+from lockstep.explain.reading.record import Record
 from lockstep.explain.report import make
 from madeup import PLAIN, MadeUp, Phases
 

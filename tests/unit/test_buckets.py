@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from lockstep.parallel.buckets import Buckets
+from lockstep.parallel.resilient.buckets import Buckets
 from lockstep.parallel.spans import busy
 
 

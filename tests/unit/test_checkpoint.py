@@ -7,17 +7,17 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from lockstep.data.prepare import prepare
-from lockstep.data.settings import BatchSettings, DataSettings, VocabularySettings
+from lockstep.data.corpus.prepare import prepare
+from lockstep.data.data_settings import BatchSettings, DataSettings, VocabularySettings
 from lockstep.errors import LockstepError
-from lockstep.models.settings import LstmSettings, TransformerSettings, TranslationSettings
+from lockstep.models.model_settings import LstmSettings, TransformerSettings, TranslationSettings
 from lockstep.parallel.strategy import State
-from lockstep.saved import Progress, Saved, listed, newest_whole, read_saved
+from lockstep.run.checkpoint import Progress, Saved, listed, newest_whole, read_saved
 from lockstep.tasks.translation import Translation
 from lockstep.team import Team
-from lockstep.train import checkpoint
-from lockstep.train.checkpoint import keep_best_and_last
-from lockstep.translate.settings import SearchSettings
+from lockstep.train import checkpoint_files
+from lockstep.train.checkpoint_files import keep_best_and_last
+from lockstep.translate.search_settings import SearchSettings
 from lockstep.translate.translator import Translator
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
@@ -63,7 +63,7 @@ def save(
 ) -> Saved:
     progress = Progress(step=step, epoch=1, cursor=step + 7, score=score)
     state = State(tensors(float(step)), scalars or {})
-    checkpoint.save(folder, progress, CONFIG, state, export, ALONE, keep)
+    checkpoint_files.save(folder, progress, CONFIG, state, export, ALONE, keep)
     saved = read_saved(folder / f"step-{step:08d}")
     assert saved is not None
     return saved
@@ -86,7 +86,7 @@ def test_what_was_saved_is_loaded_bit_for_bit(tmp_path: Path) -> None:
     saved = save(tmp_path, 3)
     loaded = {name: torch.zeros_like(tensor) for name, tensor in tensors().items()}
     places = {name: tensor.data_ptr() for name, tensor in loaded.items()}
-    checkpoint.load(saved, loaded, ALONE)
+    checkpoint_files.load(saved, loaded, ALONE)
     assert bits(loaded) == bits(tensors(3.0))
     assert {name: tensor.data_ptr() for name, tensor in loaded.items()} == places
 
@@ -94,7 +94,7 @@ def test_what_was_saved_is_loaded_bit_for_bit(tmp_path: Path) -> None:
 def test_progress_and_scalars_are_read_back(tmp_path: Path) -> None:
     progress = Progress(7, 1, 14, 2, 3, 4, best_score=31.25, best_step=5, score=30.1)
     scalars = {"optimizer.step": 7.0, "loss_scale.value": 1 / 3}
-    checkpoint.save(tmp_path, progress, CONFIG, State(tensors(), scalars), export, ALONE, everything)
+    checkpoint_files.save(tmp_path, progress, CONFIG, State(tensors(), scalars), export, ALONE, everything)
     (saved,) = listed(tmp_path)
     progress.scalars = scalars
     assert saved.progress() == progress
@@ -102,7 +102,7 @@ def test_progress_and_scalars_are_read_back(tmp_path: Path) -> None:
 
 
 def test_the_size_returned_is_that_of_all_files(tmp_path: Path) -> None:
-    size = checkpoint.save(tmp_path, Progress(1), CONFIG, State(tensors()), export, ALONE, everything)
+    size = checkpoint_files.save(tmp_path, Progress(1), CONFIG, State(tensors()), export, ALONE, everything)
     (saved,) = listed(tmp_path)
     assert size == sum(path.stat().st_size for path in saved.path.rglob("*") if path.is_file())
 
@@ -241,8 +241,8 @@ def test_leftovers_of_a_killed_launch_are_swept_by_the_next_save(tmp_path: Path)
 def test_sweeping_leaves_whole_checkpoints_alone(tmp_path: Path) -> None:
     save(tmp_path, 1)
     (tmp_path / ".step-00000002.partial").mkdir()
-    checkpoint.sweep(tmp_path)
-    checkpoint.sweep(tmp_path / "nowhere")
+    checkpoint_files.sweep(tmp_path)
+    checkpoint_files.sweep(tmp_path / "nowhere")
     assert names(tmp_path) == ["step-00000001"]
 
 
@@ -301,7 +301,7 @@ def test_a_failed_save_leaves_the_checkpoints_before_it_whole(tmp_path: Path) ->
         raise OSError(28, "No space left on device")
 
     with pytest.raises(LockstepError, match="step-00000002 could not be written: No space left on device"):
-        checkpoint.save(tmp_path, Progress(2), CONFIG, State(tensors()), fail, ALONE, lambda all_saved: set())
+        checkpoint_files.save(tmp_path, Progress(2), CONFIG, State(tensors()), fail, ALONE, lambda all_saved: set())
     found, passed = newest_whole(tmp_path)
     assert found is not None
     assert (found.path, passed) == (whole.path, [])
@@ -352,10 +352,10 @@ def test_a_score_is_added_to_a_whole_checkpoint_and_decides_what_stays(tmp_path:
     save(tmp_path, 1, score=0.3)
     before = save(tmp_path, 2, keep=keep, scalars={"optimizer.step": 2.0})
     assert steps(tmp_path) == [1, 2]
-    checkpoint.note_score(before.path, Progress(step=2, score=0.4, best_score=0.4, best_step=2), keep)
+    checkpoint_files.note_score(before.path, Progress(step=2, score=0.4, best_score=0.4, best_step=2), keep)
     [after] = listed(tmp_path)
     assert after.manifest["files"] == before.manifest["files"]
     assert after.manifest["progress"]["scalars"] == before.manifest["progress"]["scalars"]
     assert (after.score, after.damage()) == (0.4, None)
-    checkpoint.note_score(tmp_path / "step-00000009", Progress(step=9), keep)  # there is none
+    checkpoint_files.note_score(tmp_path / "step-00000009", Progress(step=9), keep)  # there is none
     assert steps(tmp_path) == [2]

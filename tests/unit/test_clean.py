@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.data import clean as clean_module
-from lockstep.data.clean import BLANKS, Lines, Reason, clean, first_ones, pair_hashes, piece_fault
-from lockstep.data.settings import DataSettings
+from lockstep.data.data_settings import DataSettings
+from lockstep.data.text import clean as clean_module
+from lockstep.data.text.clean import BLANKS, Lines, Reason, clean, first_ones, pair_hashes, piece_fault
 
 LIMITS: dict[str, Any] = {"max_words": 10, "max_ratio": 2.0, "max_pieces": 8}
 

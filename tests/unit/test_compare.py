@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from lockstep.cli.compare import sparkline
-from lockstep.explain.compare import Comparison, Curve, compare
-from lockstep.explain.compare_page import page
+from lockstep.cli.compare_command import sparkline
 from lockstep.explain.compare_rows import differences, figures
+from lockstep.explain.compare_runs import Comparison, Curve, compare
+from lockstep.explain.pages.compare_page import page
 
 
 def step(number: int, time: float, loss: float | None, **facts: Any) -> dict[str, Any]:

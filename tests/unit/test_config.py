@@ -7,7 +7,7 @@ import yaml
 
 from lockstep.config import RunConfig, apply_override, build, describe, differences, fields, load, nearest
 from lockstep.errors import LockstepError
-from lockstep.models.settings import LstmSettings, TransformerSettings
+from lockstep.models.model_settings import LstmSettings, TransformerSettings
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 MINIMAL: dict[str, Any] = {"data": {"grammar": {}}, "batch": {"words": 1000}}

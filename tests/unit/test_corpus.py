@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from lockstep.data.corpus import Corpus, Row, SetWriter, Side, id_type, seal
+from lockstep.data.corpus.binary_corpus import Corpus, Row, SetWriter, Side, id_type, seal
 from lockstep.errors import LockstepError
 
 FACTS: dict[str, Any] = {"settings": {}, "files": [], "grammar_version": None}

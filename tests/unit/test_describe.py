@@ -5,9 +5,9 @@ import pytest
 from typer import Typer
 from typer.testing import CliRunner
 
-from lockstep.cli.describe import bar, describe, histogram, read_facts
-from lockstep.data.prepare import prepare
-from lockstep.data.settings import DataSettings
+from lockstep.cli.describe_command import bar, describe, histogram, read_facts
+from lockstep.data.corpus.prepare import prepare
+from lockstep.data.data_settings import DataSettings
 from lockstep.errors import LockstepError
 
 app = Typer()

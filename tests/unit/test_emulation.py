@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.errors import LockstepError
-from lockstep.lab.network import Network, check_able, rate_bits
+from lockstep.lab.emulated_network import Network, check_able, rate_bits
 from lockstep.lab.rehearsal import Cluster, Meter
 from lockstep.lab.together import Program, together
 

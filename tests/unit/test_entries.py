@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lockstep.data.catalog import find, load
-from lockstep.data.fetch import file_pattern, resolve
+from lockstep.data.catalog.entries import find, load
+from lockstep.data.catalog.fetch import file_pattern, resolve
 from lockstep.errors import LockstepError
 
 

@@ -16,9 +16,9 @@ import yaml
 
 from conftest import command, lockstep
 from fileserver import FileServer, file_server
-from lockstep.data import download as downloading
-from lockstep.data.catalog import Entry, Source
-from lockstep.data.fetch import Fetched, fetch, resolve
+from lockstep.data.catalog import download as downloading
+from lockstep.data.catalog.entries import Entry, Source
+from lockstep.data.catalog.fetch import Fetched, fetch, resolve
 from lockstep.errors import LockstepError
 
 CONTENT = random.Random(1).randbytes(300_000)

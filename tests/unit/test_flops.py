@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from lockstep.models.make_model import make_model
+from lockstep.models.model_settings import LstmSettings, TransformerSettings, TranslationSettings
 from lockstep.models.packed import Layout
-from lockstep.models.registry import make_model
-from lockstep.models.settings import LstmSettings, TransformerSettings, TranslationSettings
 from lockstep.models.transformer import EXPLICIT_LIMIT
 from lockstep.tasks.translation import PairBatch, TranslationLoss
 from lockstep.watch.flops import FlopCount, _packed_attention, _packed_attention_backward, _recurrent

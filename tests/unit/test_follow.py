@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from lockstep.cli import follow
-from lockstep.rundir import RunDirectory
+from lockstep.cli import follow_command
+from lockstep.run.directory import RunDirectory
+from lockstep.run.journal import Journal, worker_file
 from lockstep.watch.follow import FIRST_LOOK_BYTES, Follower
-from lockstep.watch.journal import Journal, worker_file
 from madeup import MadeUp
 
 
@@ -79,7 +79,7 @@ def test_of_a_long_journal_only_the_end_is_read(tmp_path: Path) -> None:
 
 
 def look(folder: Path) -> dict[str, Any]:
-    return next(follow._looks(folder, every=1.0, once=True))
+    return next(follow_command._looks(folder, every=1.0, once=True))
 
 
 def test_a_run_is_over_when_nobody_trains_it(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_on_other_machines_a_sign_of_life_is_enough(tmp_path: Path, monkeypatch:
     assert look(tmp_path)["state"] == "cut off", "made up long ago"
     Journal(run.folder / "journal", 1).write("system", host="node2")
     assert look(tmp_path)["state"] == "running"
-    monkeypatch.setattr(follow, "SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(follow_command, "SILENT_SECONDS", 0.0)
     assert look(tmp_path)["state"] == "cut off"
 
 
@@ -109,7 +109,7 @@ def test_a_person_sees_a_row_for_every_worker_of_the_last_launch(tmp_path: Path)
     run.launch(range(4, 6), workers=2, attempt=2, resumed=3, of_step={"staleness": 1})
     console = Console(width=100)
     with console.capture() as shown:
-        console.print(follow._table(look(tmp_path)))
+        console.print(follow_command._table(look(tmp_path)))
     lines = [line.split() for line in shown.get().splitlines() if line.strip()]
     assert lines[0] == [str(tmp_path), "of", "2,000", "steps,", "ended"]
     rows = [line for line in lines if line[0] in "012"]

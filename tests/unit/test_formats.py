@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.data import compressed, text
-from lockstep.data.languages import same_language
-from lockstep.data.settings import DataSettings
+from lockstep.data.data_settings import DataSettings
+from lockstep.data.text import compressed, parallel_text
+from lockstep.data.text.languages import same_language
 from lockstep.errors import LockstepError
 
 TMX = """<?xml version="1.0" encoding="UTF-8"?>
@@ -59,7 +59,7 @@ PAIRS = [('Open "%s" now', "Jetzt „%s“ öffnen"), ("%d file", "%d Datei"), (
 
 def pairs(path: Path, *languages: str) -> list[tuple[str, str]]:
     values = {"languages": languages or ("en", "de"), "folder": path.parent, "train": ["x"], "validation": ["x"]}
-    blocks = text.file_blocks(DataSettings.model_validate(values), path.name, lines=2)
+    blocks = parallel_text.file_blocks(DataSettings.model_validate(values), path.name, lines=2)
     return [pair for block in blocks for pair in block.pairs()]
 
 

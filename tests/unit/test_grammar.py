@@ -5,10 +5,10 @@ from itertools import islice
 
 import pytest
 
-from lockstep.data.grammar import Split, pairs, split_of
-from lockstep.data.grammar.adverbials import PREPOSITIONS, goal_phrase, governed, place_phrase
-from lockstep.data.grammar.clauses import NOTHING, Clause, Complement, build_clause, placed
-from lockstep.data.grammar.determiners import (
+from lockstep.demo_corpus import Split, pairs, split_of
+from lockstep.demo_corpus.adverbials import PREPOSITIONS, goal_phrase, governed, place_phrase
+from lockstep.demo_corpus.clauses import NOTHING, Clause, Complement, build_clause, placed
+from lockstep.demo_corpus.determiners import (
     ALL,
     BARE,
     BARE_PLURAL,
@@ -26,11 +26,11 @@ from lockstep.data.grammar.determiners import (
     Determiner,
     numeral,
 )
-from lockstep.data.grammar.german import ACCUSATIVE, DATIVE, GENITIVE, NOMINATIVE, RELATIVE, slot
-from lockstep.data.grammar.lexicon import ADJECTIVES, NOUN, NOUNS, VERBS, verb
-from lockstep.data.grammar.numbers import MONTHS, WEEKDAYS, clock_times, dates, number_words
-from lockstep.data.grammar.patterns import PERCENT
-from lockstep.data.grammar.phrases import (
+from lockstep.demo_corpus.german import ACCUSATIVE, DATIVE, GENITIVE, NOMINATIVE, RELATIVE, slot
+from lockstep.demo_corpus.lexicon import ADJECTIVES, NOUN, NOUNS, VERBS, verb
+from lockstep.demo_corpus.numbers import MONTHS, WEEKDAYS, clock_times, dates, number_words
+from lockstep.demo_corpus.patterns import PERCENT
+from lockstep.demo_corpus.phrases import (
     HE,
     NAMES,
     SHE,
@@ -43,10 +43,10 @@ from lockstep.data.grammar.phrases import (
     noun_subject,
     owned_phrase,
 )
-from lockstep.data.grammar.sentences import fronted, plain
-from lockstep.data.grammar.tables import Pair, rows
-from lockstep.data.grammar.tenses import CAN, FUTURE, HAS_TO, PASSIVE_PAST, PAST, PERFECT, PRESENT, PROGRESSIVE
-from lockstep.data.grammar.words import CITIES
+from lockstep.demo_corpus.sentences import fronted, plain
+from lockstep.demo_corpus.tables import Pair, rows
+from lockstep.demo_corpus.tenses import CAN, FUTURE, HAS_TO, PASSIVE_PAST, PAST, PERFECT, PRESENT, PROGRESSIVE
+from lockstep.demo_corpus.words import CITIES
 
 ADJECTIVE = {adjective.english: adjective for adjective in ADJECTIVES}
 MY, _, HIS, HER, _, _ = POSSESSIVES

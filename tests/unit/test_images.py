@@ -9,14 +9,14 @@ import torch
 from PIL import Image
 
 from conftest import write_images
-from lockstep.data.augment import Draws, augment
-from lockstep.data.batches import Position
-from lockstep.data.images import ImageCorpus, ImageSet
-from lockstep.data.images import picture as picture_of
-from lockstep.data.settings import AugmentSettings, BatchSettings
+from lockstep.data.corpus.batches import Position
+from lockstep.data.data_settings import AugmentSettings, BatchSettings
+from lockstep.data.images.augment import Draws, augment
+from lockstep.data.images.image_set import ImageCorpus, ImageSet
+from lockstep.data.images.image_set import picture as picture_of
 from lockstep.errors import LockstepError
 from lockstep.files import digest
-from lockstep.models.settings import ResNetSettings
+from lockstep.models.model_settings import ResNetSettings
 from lockstep.tasks.classification import Classification
 
 FILL = np.array([7, 8, 9], np.uint8)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.watch.journal import Journal, lines, read, worker_file
+from lockstep.run.journal import Journal, lines, read, worker_file
 
 
 def write(folder: Path, *entries: tuple[str, dict[str, Any]], rank: int = 0) -> Path:
@@ -150,7 +150,7 @@ def test_a_journal_that_does_not_exist_reads_as_empty(tmp_path: Path) -> None:
 
 def test_what_was_written_survives_a_kill(tmp_path: Path) -> None:
     program = (
-        "import os, signal, sys; from pathlib import Path; from lockstep.watch.journal import Journal\n"
+        "import os, signal, sys; from pathlib import Path; from lockstep.run.journal import Journal\n"
         "journal = Journal(Path(sys.argv[1]), 0); journal.write('step', step=1)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )

@@ -14,9 +14,9 @@ from lockstep.errors import LockstepError, PortTaken
 from lockstep.files import write_json
 from lockstep.launch import local
 from lockstep.launch.joined import joined
-from lockstep.rundir import RunDirectory
+from lockstep.run.directory import RunDirectory
 from lockstep.team import pick_device
-from lockstep.train import records
+from lockstep.train import resume
 from lockstep.train.worker import tell_launcher, train
 
 
@@ -152,21 +152,21 @@ def test_memory_that_runs_out_is_one_sentence(
 
 
 def test_a_folder_that_is_not_the_first_workers_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(records, "SHOWN_SECONDS", 0.0)
+    monkeypatch.setattr(resume, "SHOWN_SECONDS", 0.0)
     for name, advice in (("run", "Choose a folder"), ("s3://bucket/run", "Set LOCKSTEP_CACHE to a folder")):
         run = RunDirectory(tmp_path, name)
         with pytest.raises(LockstepError, match="does not see the first worker's run folder") as caught:
-            records.check_shared(run, "launch", 600.0)
+            resume.check_shared(run, "launch", 600.0)
         assert advice in caught.value.remedy
     write_json(run.environment, {"choices": {"launch": "launch"}})
-    records.check_shared(run, "launch", 600.0)
+    resume.check_shared(run, "launch", 600.0)
 
 
 def test_two_workers_with_one_gpu_are_refused() -> None:
     facts = [{"host": "node1", "device_name": "H100", "gpu": gpu} for gpu in ("a", "b", "a")]
-    records.check_gpus([*facts[:2], {"host": "node2", "device_name": "EPYC"}, {"host": "node2", "device_name": "EPYC"}])
+    resume.check_gpus([*facts[:2], {"host": "node2", "device_name": "EPYC"}, {"host": "node2", "device_name": "EPYC"}])
     with pytest.raises(LockstepError, match="Workers 0 and 2 on node1 have the same GPU"):
-        records.check_gpus(facts)
+        resume.check_gpus(facts)
 
 
 def test_a_worker_takes_the_gpu_that_its_engine_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from lockstep.config import load
 from lockstep.models.lstm import Lstm, Memory, Unit
+from lockstep.models.make_model import make_model
+from lockstep.models.model_settings import LstmSettings
 from lockstep.models.packed import Layout, Reading
-from lockstep.models.registry import make_model
-from lockstep.models.settings import LstmSettings
 from lockstep.tasks.translation import PairBatch, TranslationLoss
 
 VOCABULARY, WIDTH = 20, 6

@@ -12,9 +12,9 @@ from lockstep.errors import LockstepError
 from lockstep.lab.plan.cluster import load, pipe
 from lockstep.lab.plan.costs import Pipe, Wiring
 from lockstep.lab.plan.job import STRATEGIES, Choice, Job
-from lockstep.lab.plan.model import Forecast, forecast
-from lockstep.lab.plan.plan import USUAL, make, recommend
+from lockstep.lab.plan.predict import USUAL, make, recommend
 from lockstep.lab.plan.profile import Point, Profile
+from lockstep.lab.plan.step_model import Forecast, forecast
 from planning import profile
 
 GIGABIT = Pipe("1gbit", 125e6)

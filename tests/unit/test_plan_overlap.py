@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lockstep.lab.plan.overlap import Packet, Tensor, buckets, last_arrival, parts
-from lockstep.parallel.packets import cut
+from lockstep.parallel.server.packets import cut
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from lockstep.errors import LockstepError
 from lockstep.lab.plan.cluster import load, pipe
 from lockstep.lab.plan.job import Choice, Job
-from lockstep.lab.plan.plan import make
+from lockstep.lab.plan.predict import make
 from lockstep.lab.plan.score import Measured, contention, measured, score, step_seconds, summary
 from lockstep.lab.study.results import find
 from planning import profile

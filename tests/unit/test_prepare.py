@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lockstep.data import corpus as corpus_module
-from lockstep.data import grammar
-from lockstep.data import prepare as prepare_module
-from lockstep.data.corpus import Corpus
-from lockstep.data.pool import Pool, WorkerEnded
-from lockstep.data.prepare import corpus_folder, fingerprint, prepare
-from lockstep.data.settings import DataSettings
+from lockstep import demo_corpus
+from lockstep.data.corpus import binary_corpus as corpus_module
+from lockstep.data.corpus import prepare as prepare_module
+from lockstep.data.corpus.binary_corpus import Corpus
+from lockstep.data.corpus.pool import Pool, WorkerEnded
+from lockstep.data.corpus.prepare import corpus_folder, fingerprint, prepare
+from lockstep.data.data_settings import DataSettings
 from lockstep.errors import LockstepError
 
 ENGLISH = [start + end for start in ("dog", "house", "small", "run", "tree", "young") for end in ("", "er", "ing", "s")]
@@ -29,8 +29,8 @@ GERMAN = [start + end for start in ("Hund", "Haus", "klein", "läuf", "Baum", "j
 
 WORKER = """
 import sys
-from lockstep.data.prepare import prepare
-from lockstep.data.settings import DataSettings
+from lockstep.data.corpus.prepare import prepare
+from lockstep.data.data_settings import DataSettings
 stages = []
 def report(stage, count, total):
     if stage == "encode" and "encode" not in stages:
@@ -264,8 +264,8 @@ def interrupted(settings: DataSettings, fault: str) -> tuple[int, list[tuple[str
     """Prepares in shards of 40 lines, in a process that a fault may kill; its exit code and what it reported."""
     program = """
 import sys
-from lockstep.data import prepare
-from lockstep.data.settings import DataSettings
+from lockstep.data.corpus import prepare
+from lockstep.data.data_settings import DataSettings
 prepare.SHARD_LINES = 40
 report = lambda *words: print(*words, flush=True)
 prepare.prepare(DataSettings.model_validate_json(sys.argv[1]), report)
@@ -336,7 +336,7 @@ def test_what_another_recipe_left_is_removed(text: Path, tmp_path: Path) -> None
 
 def test_workers_end_with_a_killed_parent(text: Path, tmp_path: Path) -> None:
     program = """
-from lockstep.data.pool import Pool
+from lockstep.data.corpus.pool import Pool
 import os, time
 with Pool(2) as pool:
     for pid in pool.map(os.system, ["echo $PPID", "echo $PPID"]): pass
@@ -434,15 +434,17 @@ def test_the_grammar_makes_all_sets_in_either_direction(tmp_path: Path, monkeypa
     values = {"train": [], "validation": [], "grammar": made, "vocabulary": {"size": 360}}
     corpus = prepare(make_settings(tmp_path, tmp_path / "c", **values))
     assert [len(corpus.set(name)) for name in ("train", "validation", "test")] == [50, 3, 2]
-    expected = list(islice(grammar.pairs(7, "test"), 2))
+    expected = list(islice(demo_corpus.pairs(7, "test"), 2))
     assert list(zip(*corpus.texts("test"), strict=True)) == expected
     swapped = prepare(make_settings(tmp_path, tmp_path / "d", languages=("de", "en"), **values))
     assert list(zip(*swapped.texts("test"), strict=True)) == [(german, english) for english, german in expected]
-    monkeypatch.setattr(grammar, "VERSION", grammar.VERSION + 1)
+    monkeypatch.setattr(demo_corpus, "VERSION", demo_corpus.VERSION + 1)
     with pytest.raises(LockstepError, match="version of the grammar"):
         prepare(make_settings(tmp_path, tmp_path / "c", **values))
 
 
 def test_importing_does_not_load_heavy_libraries() -> None:
-    check = "import sys, lockstep.data.prepare; print({'sentencepiece', 'torch', 'zstandard'} & sys.modules.keys())"
+    check = (
+        "import sys, lockstep.data.corpus.prepare; print({'sentencepiece', 'torch', 'zstandard'} & sys.modules.keys())"
+    )
     assert subprocess.run([sys.executable, "-c", check], capture_output=True, text=True).stdout == "set()\n"

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.rundir import RunDirectory
+from lockstep.run.directory import RunDirectory
+from lockstep.run.journal import Journal, read
 from lockstep.team import Team
 from lockstep.train.probes import COUNTED, Probes
 from lockstep.watch.clock import PhaseClock
-from lockstep.watch.journal import Journal, read
 
 CHOICES: dict[str, Any] = {"precision": "fp32", "threads": {"1": 1, "2": 1}, "launches": 3}
 

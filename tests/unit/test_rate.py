@@ -7,10 +7,10 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from lockstep.explain import rate
-from lockstep.explain.record import Record
+from lockstep.explain.answers import rate
+from lockstep.explain.reading.record import Record
 from lockstep.train.schedule import learning_rate
-from lockstep.train.settings import ScheduleSettings
+from lockstep.train.train_settings import ScheduleSettings
 from madeup import MadeUp, rising
 
 Name = Literal["noam", "inverse_sqrt", "cosine", "linear", "stairs", "constant"]

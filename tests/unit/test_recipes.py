@@ -12,9 +12,9 @@ import pytest
 import zstandard
 from PIL import Image
 
-from lockstep.data.catalog import Entry, load
-from lockstep.data.recipes import help_pages, images, pairs
-from lockstep.data.recipes.archive import contents
+from lockstep.data.catalog.entries import Entry, load
+from lockstep.data.catalog.recipes import help_pages, image_archives, pairs
+from lockstep.data.catalog.recipes.archive import contents
 from lockstep.errors import LockstepError
 
 
@@ -197,10 +197,10 @@ def test_no_sentence_is_in_two_sets() -> None:
 
 def test_cifar_batches_are_rebuilt_from_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One picture row an image; a record is the label and then the three planes."""
-    monkeypatch.setattr(images, "BATCH_IMAGES", 4)
+    monkeypatch.setattr(image_archives, "BATCH_IMAGES", 4)
     draw = np.random.default_rng(1)
     expected, files = {}, {}
-    for name in images.BATCHES:
+    for name in image_archives.BATCHES:
         records = draw.integers(0, 256, (4, 3073), dtype=np.uint8)
         records[:, 0] %= 10
         expected[name] = records
@@ -208,24 +208,27 @@ def test_cifar_batches_are_rebuilt_from_pictures(tmp_path: Path, monkeypatch: py
         buffer = io.BytesIO()
         Image.fromarray(np.ascontiguousarray(points)).save(buffer, "png")
         files[f"package/{name}.png"] = buffer.getvalue()
-    labels = np.concatenate([expected[name][:, 0] for name in images.BATCHES]).tolist()
+    labels = np.concatenate([expected[name][:, 0] for name in image_archives.BATCHES]).tolist()
     files["package/train_lables.json"] = json.dumps(labels[:20]).encode()
     files["package/test_lables.json"] = json.dumps(labels[20:]).encode()
     (tmp_path / "a.tgz").write_bytes(gzip.compress(tar(files)))
-    assert images.cifar10(load()["cifar10"], {"images": tmp_path / "a.tgz"}, tmp_path) == {"train": 20, "test": 4}
+    assert image_archives.cifar10(load()["cifar10"], {"images": tmp_path / "a.tgz"}, tmp_path) == {
+        "train": 20,
+        "test": 4,
+    }
     for name, records in expected.items():
         assert (tmp_path / f"{name}.bin").read_bytes() == records.tobytes()
 
 
 def test_official_cifar_batches_are_copied(tmp_path: Path) -> None:
-    files = {f"cifar-10-batches-bin/{name}.bin": name.encode() * 3073 for name in images.BATCHES}
+    files = {f"cifar-10-batches-bin/{name}.bin": name.encode() * 3073 for name in image_archives.BATCHES}
     (tmp_path / "a.tgz").write_bytes(gzip.compress(tar(files)))
-    images.cifar10(load()["cifar10"], {"images": tmp_path / "a.tgz"}, tmp_path)
+    image_archives.cifar10(load()["cifar10"], {"images": tmp_path / "a.tgz"}, tmp_path)
     assert (tmp_path / "test_batch.bin").read_bytes() == b"test_batch" * 3073
     (tmp_path / "b.tgz").write_bytes(gzip.compress(tar({"a": b""})))
     (tmp_path / "empty").mkdir()
     with pytest.raises(LockstepError, match="holds no data_batch_1"):
-        images.cifar10(load()["cifar10"], {"images": tmp_path / "b.tgz"}, tmp_path / "empty")
+        image_archives.cifar10(load()["cifar10"], {"images": tmp_path / "b.tgz"}, tmp_path / "empty")
 
 
 def idx(count: int, sizes: tuple[int, ...]) -> bytes:
@@ -240,9 +243,12 @@ def test_idx_files_are_unpacked_and_counted(tmp_path: Path) -> None:
         for what, sizes in {"images-idx3": (28, 28), "labels-idx1": ()}.items()
     }
     (tmp_path / "a.deb").write_bytes(deb(files))
-    assert images.idx(load()["fashion-mnist"], {"images": tmp_path / "a.deb"}, tmp_path) == {"train": 3, "test": 2}
+    assert image_archives.idx(load()["fashion-mnist"], {"images": tmp_path / "a.deb"}, tmp_path) == {
+        "train": 3,
+        "test": 2,
+    }
     assert (tmp_path / "train-images-idx3-ubyte").read_bytes() == idx(3, (28, 28))
     files["usr/share/t10k-labels-idx1-ubyte.gz"] = gzip.compress(idx(1, ()))
     (tmp_path / "a.deb").write_bytes(deb(files))
     with pytest.raises(LockstepError, match="2 test images but 1 labels"):
-        images.idx(load()["fashion-mnist"], {"images": tmp_path / "a.deb"}, tmp_path)
+        image_archives.idx(load()["fashion-mnist"], {"images": tmp_path / "a.deb"}, tmp_path)

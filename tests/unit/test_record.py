@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from lockstep.errors import LockstepError
-from lockstep.explain import duration
-from lockstep.explain.record import Record
+from lockstep.explain.answers import duration
+from lockstep.explain.reading.record import Record
 from lockstep.explain.report import make, text
 from lockstep.explain.summary import summarise
 from madeup import PLAIN, MadeUp

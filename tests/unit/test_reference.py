@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.explain import reference
-from lockstep.explain.record import Record
+from lockstep.explain.reading.record import Record
 from lockstep.explain.report import make, page, text
 from madeup import MadeUp
 

@@ -16,9 +16,9 @@ import pytest
 
 from conftest import write_pairs
 from lockstep.config import RunConfig, build, describe
-from lockstep.data.prepare import prepare
-from lockstep.data.remote import local_copy_of_corpus, publish_corpus
-from lockstep.data.settings import DataSettings
+from lockstep.data.corpus.prepare import prepare
+from lockstep.data.corpus.remote_copies import local_copy_of_corpus, publish_corpus
+from lockstep.data.data_settings import DataSettings
 from lockstep.errors import LockstepError
 from lockstep.files import sha256
 from lockstep.remote import lease, mirror
@@ -26,8 +26,8 @@ from lockstep.remote.lease import Lease
 from lockstep.remote.mirror import Mirror
 from lockstep.remote.place import cache_folder, is_remote, working_folder
 from lockstep.remote.store import Store, StoreError
-from lockstep.rundir import RunDirectory
-from lockstep.saved import Saved, read_saved, signed, understood
+from lockstep.run.checkpoint import Saved, read_saved, signed, understood
+from lockstep.run.directory import RunDirectory
 
 
 @pytest.fixture(autouse=True)
@@ -117,7 +117,8 @@ def test_a_missing_package_is_named_with_its_command(monkeypatch: pytest.MonkeyP
 
 
 def test_local_work_never_imports_fsspec() -> None:
-    program = "import sys, lockstep.cli.main, lockstep.data.prepare, lockstep.remote.mirror, lockstep.remote.reading\n"
+    modules = "lockstep.cli.main, lockstep.data.corpus.prepare, lockstep.remote.mirror, lockstep.remote.reading"
+    program = f"import sys, {modules}\n"
     program += "from lockstep.cli.common import read_config\nprint('fsspec' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout == "False\n"
@@ -375,7 +376,7 @@ def test_training_goes_on_without_the_store_and_fails_at_the_end(url: str, tmp_p
 
 
 def test_old_checkpoints_go_by_the_same_rule_as_here(url: str, tmp_path: Path) -> None:
-    from lockstep.train.checkpoint import keep_best_and_last
+    from lockstep.train.checkpoint_files import keep_best_and_last
 
     found = opened(url, tmp_path / "one")
     for step, score in ((3, 1.0), (6, 9.0), (9, 2.0)):

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from lockstep.errors import LockstepError
 from lockstep.models.batch_norm import BatchNorm
+from lockstep.models.model_settings import ResNetSettings
 from lockstep.models.resnet import Block, ResNet
-from lockstep.models.settings import ResNetSettings
-from lockstep.parallel.sums import connect
+from lockstep.parallel.layer_sums import connect
 
 
 def resnet(depth: int, channels: int | None = None, colours: int = 3) -> ResNet:

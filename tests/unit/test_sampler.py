@@ -10,8 +10,8 @@ from typing import Any
 import psutil
 import pytest
 
+from lockstep.run.journal import Journal, read
 from lockstep.watch import sampler
-from lockstep.watch.journal import Journal, read
 from lockstep.watch.sampler import (
     OF_HOST,
     OF_WORKER,

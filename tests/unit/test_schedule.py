@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from lockstep.train.schedule import learning_rate
-from lockstep.train.settings import ScheduleSettings
+from lockstep.train.train_settings import ScheduleSettings
 
 STEPS, WARMUP, PEAK = 10_000, 400, 2e-3
 AFTER = [401, 402, 1600, 5200, 9999, 10_000]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lockstep.models.packed import Layout
 from lockstep.translate.search import Cache, search
-from lockstep.translate.settings import SearchSettings
+from lockstep.translate.search_settings import SearchSettings
 
 BOS, EOS = 0, 1
 SHORT = 0.01  # max_ratio with which short sources get a limit of ten words

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.errors import LockstepError
-from lockstep.rundir import RunDirectory
+from lockstep.run.directory import RunDirectory
 
 
 def yes() -> bool:

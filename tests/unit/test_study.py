@@ -11,12 +11,12 @@ import pytest
 from lockstep.config import RunConfig
 from lockstep.errors import LockstepError
 from lockstep.lab.study.cells import Cell, check_links, strategy_word
-from lockstep.lab.study.compare import compare
-from lockstep.lab.study.page import write
+from lockstep.lab.study.compare_studies import compare
 from lockstep.lab.study.results import find
 from lockstep.lab.study.sample import PARTS, Sample, measure, middle
 from lockstep.lab.study.shares import NAMES, Shares, divide
-from lockstep.lab.study.store import begin, held, read_study
+from lockstep.lab.study.study_file import begin, held, read_study
+from lockstep.lab.study.study_page import write
 from studies import GAP, MATRIX, PLAIN, WARMUP, Phases, always, journals, made_up
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from lockstep.data import compressed, text
-from lockstep.data.settings import DataSettings
+from lockstep.data.data_settings import DataSettings
+from lockstep.data.text import compressed, parallel_text
 from lockstep.errors import LockstepError
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
@@ -27,7 +27,7 @@ def settings(folder: Path) -> DataSettings:
 
 
 def pairs(folder: Path, *names: str) -> list[tuple[str, str]]:
-    found = (text.file_blocks(settings(folder), name, lines=3) for name in names)
+    found = (parallel_text.file_blocks(settings(folder), name, lines=3) for name in names)
     return [pair for blocks in found for block in blocks for pair in block.pairs()]
 
 
@@ -48,7 +48,7 @@ def test_two_files_are_read_in_every_compression(tmp_path: Path, ending: str) ->
     (tmp_path / f"train.en{ending}").write_bytes(COMPRESS[ending](b"one\ntwo\n"))
     (tmp_path / f"train.de{ending}").write_bytes(COMPRESS[ending](b"eins\nzwei"))
     assert pairs(tmp_path, "train") == [("one", "eins"), ("two", "zwei")]
-    assert [path.name for path in text.files(settings(tmp_path), ["train"])] == [
+    assert [path.name for path in parallel_text.files(settings(tmp_path), ["train"])] == [
         f"train.en{ending}",
         f"train.de{ending}",
     ]
@@ -168,13 +168,13 @@ def test_file_without_permission_is_named(someone_elses_folder: Path) -> None:
 def test_empty_line_in_evaluation_text_is_named(tmp_path: Path, source: str, target: str, at_fault: str) -> None:
     write(tmp_path, source, target)
     with pytest.raises(LockstepError, match=f"Line 2 of .*train.{at_fault} is empty"):
-        list(text.read_set(settings(tmp_path), "train"))
+        list(parallel_text.read_set(settings(tmp_path), "train"))
 
 
 @pytest.mark.parametrize("lines", [1, 2, 3, 4, 7, 100])
 def test_blocks_have_the_asked_number_of_lines_and_know_where_they_start(tmp_path: Path, lines: int) -> None:
     write(tmp_path, "".join(f"{n}\n" for n in range(1, 8)), "\n".join(f"-{n}" for n in range(1, 8)))
-    blocks = list(text.file_blocks(settings(tmp_path), "train", lines))
+    blocks = list(parallel_text.file_blocks(settings(tmp_path), "train", lines))
     assert [block.first for block in blocks] == list(range(1, 8, lines))
     assert [pair for block in blocks for pair in block.pairs()] == [(str(n), f"-{n}") for n in range(1, 8)]
     assert all(block.parts[0].count(b"\n") == lines for block in blocks[:-1])

@@ -3,7 +3,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from lockstep.parallel.traffic import Traffic
+from lockstep.parallel.sharded.traffic import Traffic
 
 
 class HandClock:

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lockstep.explain import overfitting, trained
-from lockstep.explain.record import Record
+from lockstep.explain.answers import overfitting, trained
+from lockstep.explain.reading.record import Record
 from lockstep.explain.report import make
 from madeup import MadeUp
 

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from lockstep.config import load
 from lockstep.models import transformer
+from lockstep.models.make_model import make_model
+from lockstep.models.model_settings import TransformerSettings
 from lockstep.models.packed import Layout
-from lockstep.models.registry import make_model
-from lockstep.models.settings import TransformerSettings
 from lockstep.models.transformer import Transformer, attend
 
 VOCABULARY = 20

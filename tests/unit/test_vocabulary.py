@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.data.settings import VocabularySettings
-from lockstep.data.vocabulary import ALL_CORES, Vocabulary, sample, train
+from lockstep.data.corpus.vocabulary import ALL_CORES, Vocabulary, sample, train
+from lockstep.data.data_settings import VocabularySettings
 from lockstep.errors import LockstepError
 
 SYLLABLES = ["ba", "der", "ein", "go", "hund", "käse", "lauf", "mo", "straße", "the", "über", "wal"]

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from lockstep.config import RunConfig
-    from lockstep.data.corpus import Corpus
+    from lockstep.data.corpus.binary_corpus import Corpus
     from lockstep.explain.summary import Summary
 
 
@@ -32,7 +32,7 @@ def prepare_corpus(config: "RunConfig", force: bool = False, quiet: bool = False
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-    from lockstep.data.prepare import prepare
+    from lockstep.data.corpus.prepare import prepare
     from lockstep.errors import LockstepError
 
     if config.task_name != "translation":

@@ -7,20 +7,20 @@ import typer
 
 from lockstep import __version__
 from lockstep.cli import (
-    board,
-    classify,
-    config,
-    data,
-    demo,
-    evaluate,
-    plan,
-    prove,
-    rehearse,
-    report,
-    runs,
-    study,
-    train,
-    translate,
+    board_command,
+    classify_command,
+    config_command,
+    data_command,
+    demo_command,
+    evaluate_command,
+    plan_command,
+    prove_command,
+    rehearse_command,
+    report_command,
+    runs_command,
+    study_command,
+    train_command,
+    translate_command,
 )
 from lockstep.errors import LockstepError, tell
 
@@ -33,21 +33,21 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(demo.demo)
-app.command()(data.prepare)
-app.command()(train.train)
-app.command()(evaluate.evaluate)
-app.command()(translate.translate)
-app.command()(classify.classify)
-app.command()(report.report)
-app.command()(prove.prove)
-app.command()(rehearse.rehearse)
-app.command()(plan.plan)
-app.command()(board.board)
-app.add_typer(study.app, name="study")
-app.add_typer(runs.app, name="runs")
-app.add_typer(data.app, name="data")
-app.add_typer(config.app, name="config")
+app.command()(demo_command.demo)
+app.command()(data_command.prepare)
+app.command()(train_command.train)
+app.command()(evaluate_command.evaluate)
+app.command()(translate_command.translate)
+app.command()(classify_command.classify)
+app.command()(report_command.report)
+app.command()(prove_command.prove)
+app.command()(rehearse_command.rehearse)
+app.command()(plan_command.plan)
+app.command()(board_command.board)
+app.add_typer(study_command.app, name="study")
+app.add_typer(runs_command.app, name="runs")
+app.add_typer(data_command.app, name="data")
+app.add_typer(config_command.app, name="config")
 
 
 def _version(wanted: bool) -> None:

@@ -9,11 +9,11 @@ from lockstep.errors import LockstepError
 
 if TYPE_CHECKING:
     from lockstep.config import RunConfig
+    from lockstep.examples.explanation import Explanation
     from lockstep.lab.plan.cluster import Cluster
     from lockstep.lab.plan.costs import Pipe
-    from lockstep.lab.plan.explanation import Explanation
     from lockstep.lab.plan.job import Job
-    from lockstep.lab.plan.plan import Plan
+    from lockstep.lab.plan.predict import Plan
     from lockstep.lab.plan.profile import Profile
 
 SAME = 0.1
@@ -40,7 +40,7 @@ class Asked:
 def make(asked: Asked, say: Callable[[str], None]) -> "Plan":
     from lockstep.cli.common import read_config
     from lockstep.files import disk_error, write_json
-    from lockstep.lab.plan import plan
+    from lockstep.lab.plan import predict
     from lockstep.lab.plan.job import Choice
 
     config, cluster = read_config(asked.config), _cluster(asked)
@@ -53,7 +53,7 @@ def make(asked: Asked, say: Callable[[str], None]) -> "Plan":
             write_json(asked.save_profile, profile.as_dict())
         except OSError as error:
             raise disk_error(asked.save_profile, error, "name another file") from None
-    return plan.make(_job(config, profile, cluster), cluster, counts, choices, pipes, asked.steps)
+    return predict.make(_job(config, profile, cluster), cluster, counts, choices, pipes, asked.steps)
 
 
 def _cluster(asked: Asked) -> "Cluster":
@@ -111,7 +111,7 @@ def _profile(
     if asked.profile is not None:
         return load(asked.profile) if device is None else device.scaled(load(asked.profile))
     if device is not None:
-        from lockstep.train.shape import WORDS, shape
+        from lockstep.lab.plan.model_shape import WORDS, shape
 
         words = config.batch.words or WORDS * (config.batch.sentences or 1)
         return device.profile(shape(config), words, device.precision(config.train.precision))
@@ -143,8 +143,8 @@ def _job(config: "RunConfig", profile: "Profile", cluster: "Cluster") -> "Job":
 def explained(name: str) -> "Explanation":
     """A field report seen by the planner: its model is counted, everything else is what the report says."""
     from lockstep.config import build
-    from lockstep.lab.plan import field_report_1, field_report_5
-    from lockstep.train.shape import shape
+    from lockstep.examples import field_report_1, field_report_5
+    from lockstep.lab.plan.model_shape import shape
 
     models = {
         "field-report-1": (field_report_1.explain, {"name": "transformer"}, 32768),

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from lockstep.lab.plan.plan import Plan, Row
+    from lockstep.lab.plan.predict import Plan, Row
     from lockstep.lab.plan.score import Score
 
 
 def score_table(scores: "Sequence[Score]") -> "Table":
-    from lockstep.explain.units import seconds
+    from lockstep.explain.formatting import seconds
 
     table = _table(
         "Predicted and measured", ["setting", "link"], ["workers", "predicted", "interval", "measured", "error"]
@@ -26,7 +26,7 @@ def score_table(scores: "Sequence[Score]") -> "Table":
 
 def tables(made: "Plan") -> "list[Table]":
     """One for each link."""
-    from lockstep.explain.units import bits
+    from lockstep.explain.formatting import bits
 
     shown = []
     for link in dict.fromkeys(row.link for row in made.rows):
@@ -46,7 +46,7 @@ def tables(made: "Plan") -> "list[Table]":
 
 
 def _cells(row: "Row") -> list[str]:
-    from lockstep.explain.units import count, number, seconds, share
+    from lockstep.explain.formatting import count, number, seconds, share
 
     cells = [
         f"{row.workers:,}",

@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.explain.answers.duration import Duration
+from lockstep.explain.answers.overfitting import OVERFITTING, Overfitting
+from lockstep.explain.answers.trained import LEARNING, TRAINED, Trained
 from lockstep.explain.bottleneck import IMBALANCE, INPUT, NETWORK, Bottleneck
-from lockstep.explain.duration import Duration
-from lockstep.explain.overfitting import OVERFITTING, Overfitting
-from lockstep.explain.record import Record
-from lockstep.explain.steps import PHASES
-from lockstep.explain.system import links
-from lockstep.explain.trained import LEARNING, TRAINED, Trained
-from lockstep.explain.units import count, share
+from lockstep.explain.formatting import count, share
+from lockstep.explain.reading.machines import links
+from lockstep.explain.reading.record import Record
+from lockstep.explain.reading.steps import PHASES
 
 WORTH_SAYING = 0.03
 HALVES = ("allreduce", "sharded", "resilient")

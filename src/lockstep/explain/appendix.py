@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import yaml
 
-from lockstep.explain.charts import evenly
-from lockstep.explain.journal_file import took
-from lockstep.explain.record import Record
-from lockstep.explain.units import count, fine, moment, number, plural, seconds
-from lockstep.explain.utilisation import usages
+from lockstep.explain.answers.utilisation import usages
+from lockstep.explain.formatting import count, fine, moment, number, plural, seconds
+from lockstep.explain.pages.charts import evenly
+from lockstep.explain.reading.journal_file import took
+from lockstep.explain.reading.record import Record
 
 MOST_ROWS = 60
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lockstep.explain.record import Worker
-from lockstep.explain.units import flops, metric
-from lockstep.watch.journal import Line
+from lockstep.explain.formatting import flops, metric
+from lockstep.explain.reading.record import Worker
+from lockstep.run.journal import Line
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lockstep.explain.measured import Measured
-from lockstep.explain.record import Record
-from lockstep.explain.steps import Column
-from lockstep.explain.units import milliseconds, plural, share
+from lockstep.explain.formatting import milliseconds, plural, share
+from lockstep.explain.reading.measured_steps import Measured
+from lockstep.explain.reading.record import Record
+from lockstep.explain.reading.steps import Column
 
 NETWORK, INPUT, IMBALANCE, COMPUTE = "network", "input", "imbalance", "compute"
 NOT_PROVEN = "not proven"

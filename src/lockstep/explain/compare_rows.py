@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from lockstep.explain.compare import Comparison, Difference
-from lockstep.explain.units import flops
+from lockstep.explain.compare_runs import Comparison, Difference
+from lockstep.explain.formatting import flops
 from lockstep.watch.console import clock_text
 
 Row = tuple[str, ...]

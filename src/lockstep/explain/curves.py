@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lockstep.explain.steps import Column
+from lockstep.explain.reading.steps import Column
 
 POWERS = np.geomspace(0.05, 6.0, 24)
 DRAWS = 200

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lockstep.explain import charts
 from lockstep.explain.answer import Chart, Figure, Tone, missing, told
-from lockstep.explain.overfitting import training_loss
-from lockstep.explain.rate import ROUNDING, Schedule
-from lockstep.explain.record import Record
-from lockstep.explain.units import count, fine, number, plain, plural, share
+from lockstep.explain.answers.overfitting import training_loss
+from lockstep.explain.answers.rate import ROUNDING, Schedule
+from lockstep.explain.formatting import count, fine, number, plain, plural, share
+from lockstep.explain.pages import charts
+from lockstep.explain.reading.record import Record
 
 SCORE = "Eval_BLEU_Score"
 STEPS = np.array([15_000.0, 50_000.0, 100_000.0, 200_000.0, 300_000.0])

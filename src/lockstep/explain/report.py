@@ -6,32 +6,29 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.errors import LockstepError
-from lockstep.explain import (
-    advice,
-    appendix,
-    bottleneck,
-    checkpoints,
-    corpus,
+from lockstep.explain import advice, appendix, bottleneck, reference
+from lockstep.explain.answer import Answer, Chart
+from lockstep.explain.answers import (
+    checkpoint_size,
+    corpus_size,
     correlation,
     duration,
     network,
     overfitting,
     rate,
-    reference,
     step_time,
     trained,
     utilisation,
 )
-from lockstep.explain.answer import Answer, Chart
 from lockstep.explain.bottleneck import NOT_PROVEN
-from lockstep.explain.charts import bars
-from lockstep.explain.page import render, templates
-from lockstep.explain.record import Record
+from lockstep.explain.formatting import count, milliseconds, number, plural, seconds, shown
+from lockstep.explain.pages.charts import bars
+from lockstep.explain.pages.html_page import render, templates
+from lockstep.explain.reading.machines import machines
+from lockstep.explain.reading.record import Record
 from lockstep.explain.summary import Summary, summary_of
-from lockstep.explain.system import machines
-from lockstep.explain.units import count, milliseconds, number, plural, seconds, shown
 from lockstep.files import write_whole
-from lockstep.rundir import RunDirectory
+from lockstep.run.directory import RunDirectory
 
 EXAMPLES = 3
 
@@ -99,9 +96,9 @@ def make(path: Path, name: str | None = None, running: bool | None = None) -> Re
         utilisation.answer(record, held_back, seen, wall),
         network.answer(record, held_back, network.measure(record, seen)),
         rate.answer(record),
-        corpus.answer(record),
-        checkpoints.answer_files(record),
-        checkpoints.answer_size(record),
+        corpus_size.answer(record),
+        checkpoint_size.answer_files(record),
+        checkpoint_size.answer_size(record),
         step_time.answer(record, times),
         correlation.answer(record, seen),
     ]

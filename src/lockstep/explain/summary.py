@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from lockstep.explain.arithmetic import Arithmetic, arithmetic
-from lockstep.explain.journal_file import took
-from lockstep.explain.record import Record, Worker
-from lockstep.explain.steps import PHASES, Column, Steps
+from lockstep.explain.reading.journal_file import took
+from lockstep.explain.reading.record import Record, Worker
+from lockstep.explain.reading.steps import PHASES, Column, Steps
 
 
 @dataclass(frozen=True)

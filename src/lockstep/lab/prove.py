@@ -13,12 +13,12 @@ import numpy as np
 
 from lockstep.errors import LockstepError
 from lockstep.explain.bottleneck import NOT_PROVEN, unequal
-from lockstep.explain.steps import Column
+from lockstep.explain.reading.steps import Column
 from lockstep.files import read_json, write_json
-from lockstep.lab.network import Network
+from lockstep.lab.emulated_network import Network
 from lockstep.lab.trial import Line, Trial, attempt
-from lockstep.rundir import RunDirectory
-from lockstep.watch.journal import read
+from lockstep.run.directory import RunDirectory
+from lockstep.run.journal import read
 
 MATTERS = 0.1
 """A cost below this share of the step is not called what holds the run back."""

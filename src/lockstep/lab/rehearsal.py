@@ -12,11 +12,11 @@ import numpy as np
 
 from lockstep.errors import LockstepError
 from lockstep.explain.bottleneck import find
-from lockstep.explain.measured import Measured
-from lockstep.explain.record import Record
+from lockstep.explain.formatting import bits, milliseconds, share
+from lockstep.explain.reading.measured_steps import Measured
+from lockstep.explain.reading.record import Record
 from lockstep.explain.summary import summary_of
-from lockstep.explain.units import bits, milliseconds, share
-from lockstep.lab.network import INTERFACE, Host, Network, rate_bits
+from lockstep.lab.emulated_network import INTERFACE, Host, Network, rate_bits
 from lockstep.lab.together import Program, together
 
 PORT = 29400

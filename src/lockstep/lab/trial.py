@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.errors import LockstepError
-from lockstep.lab.network import INTERFACE, Network
+from lockstep.lab.emulated_network import INTERFACE, Network
 from lockstep.lab.together import Program, together
-from lockstep.watch.journal import read
+from lockstep.run.journal import read
 
 Line = dict[str, Any]
 PORT = 29500

@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lockstep.models.dropout import Dropout
+from lockstep.models.model_settings import LstmSettings
 from lockstep.models.packed import Layout, Reading
-from lockstep.models.settings import LstmSettings
 
 State = tuple[Tensor, Tensor]
 """What LSTM units remember: output and cell, `[units, rows, width]` each."""

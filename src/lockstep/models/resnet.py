@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lockstep.models.batch_norm import BatchNorm
-from lockstep.models.settings import ResNetSettings
+from lockstep.models.model_settings import ResNetSettings
 
 SHORT_SCALE = 1 / 8
 """The short network learns at high rates: its scores start small, so that the first steps do not throw it about."""

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lockstep.models.dropout import Dropout, dropout, relu_dropout
+from lockstep.models.model_settings import TransformerSettings
 from lockstep.models.packed import Layout
-from lockstep.models.settings import TransformerSettings
 
 EXPLICIT_LIMIT = 128
 """On CPU, up to this many keys, softmax(QK)V written out is faster than the fused kernel and its slow backward."""

@@ -5,7 +5,7 @@ from collections import deque
 import torch
 import torch.distributed as dist
 
-from lockstep.counterfactual import left_out
+from lockstep.ablation import left_out
 from lockstep.parallel.strategy import Agreed
 from lockstep.team import Team
 

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lockstep import faults
-from lockstep.counterfactual import left_out
+from lockstep.ablation import left_out
 from lockstep.parallel.agreement import agree_now
 from lockstep.parallel.claims import shares_of_all
 from lockstep.parallel.compress import make_compression, ring_bytes
-from lockstep.parallel.settings import StrategySettings
+from lockstep.parallel.layer_sums import Sums, among, connect
 from lockstep.parallel.spans import busy
 from lockstep.parallel.strategy import (
     Agreed,
@@ -36,7 +36,7 @@ from lockstep.parallel.strategy import (
     Outcome,
     State,
 )
-from lockstep.parallel.sums import Sums, among, connect
+from lockstep.parallel.strategy_settings import StrategySettings
 from lockstep.parallel.update import Updater
 
 ONE_BUCKET_MB = 2.0**20

@@ -7,8 +7,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lockstep.parallel.settings import StrategySettings
 from lockstep.parallel.strategy import FindTensor, State
+from lockstep.parallel.strategy_settings import StrategySettings
 
 Sums = torch.futures.Future[Tensor]
 FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

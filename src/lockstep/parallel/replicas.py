@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from lockstep import faults
 from lockstep.parallel.agreement import AgreeLater
-from lockstep.parallel.apart import Apart
 from lockstep.parallel.claims import shares_alone
-from lockstep.parallel.settings import StrategySettings
+from lockstep.parallel.diverging_models import Apart
 from lockstep.parallel.strategy import (
     Agreed,
     B,
@@ -28,6 +27,7 @@ from lockstep.parallel.strategy import (
     Outcome,
     State,
 )
+from lockstep.parallel.strategy_settings import StrategySettings
 from lockstep.parallel.update import Updater
 
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.sgd import sgd
 
-from lockstep.parallel.optimizer import Optimizer
+from lockstep.parallel.optimizers import Optimizer
 
 
 class Sgd(Optimizer):

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from lockstep import faults
 from lockstep.parallel.claims import shares_of_all
-from lockstep.parallel.settings import StrategySettings
 from lockstep.parallel.strategy import (
     Agreed,
     B,
@@ -22,6 +21,7 @@ from lockstep.parallel.strategy import (
     Outcome,
     State,
 )
+from lockstep.parallel.strategy_settings import StrategySettings
 from lockstep.parallel.update import Updater
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lockstep.parallel.optimizer import Optimizer
-from lockstep.saved import Progress
+from lockstep.parallel.optimizers import Optimizer
+from lockstep.run.checkpoint import Progress
 from lockstep.team import Team
 
 MakeOptimizer = Callable[[dict[str, nn.Parameter]], Optimizer]

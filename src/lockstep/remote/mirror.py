@@ -21,8 +21,8 @@ from lockstep.files import read_json, sync, write_json
 from lockstep.remote.lease import NAME as LEASE
 from lockstep.remote.lease import Lease
 from lockstep.remote.store import Entry, Store
-from lockstep.rundir import RunDirectory
-from lockstep.saved import Saved, newest_whole, understood
+from lockstep.run.checkpoint import Saved, newest_whole, understood
+from lockstep.run.directory import RunDirectory
 
 PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0)
 """Between the attempts of an upload; the store's own library has its retries besides."""

@@ -7,7 +7,7 @@ from typing import Literal
 from lockstep.errors import LockstepError
 from lockstep.remote.place import cache_folder, is_remote
 from lockstep.remote.store import Store
-from lockstep.saved import chosen, listed
+from lockstep.run.checkpoint import chosen, listed
 
 SMALL = ("config.yaml", "data.json", "choices.json", "environment.json", "proof.json")
 

@@ -12,14 +12,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lockstep import faults
-from lockstep.data.augment import Draws, augment
-from lockstep.data.batches import GlobalBatch, Order, Position
-from lockstep.data.images import ImageCorpus, ImageSet
-from lockstep.data.settings import AugmentSettings, BatchSettings
+from lockstep.data.corpus.batches import GlobalBatch, Order, Position
+from lockstep.data.data_settings import AugmentSettings, BatchSettings
+from lockstep.data.images.augment import Draws, augment
+from lockstep.data.images.image_set import ImageCorpus, ImageSet
 from lockstep.errors import LockstepError
+from lockstep.models.model_settings import ResNetSettings
 from lockstep.models.resnet import ResNet
-from lockstep.models.settings import ResNetSettings
-from lockstep.saved import exported, usable
+from lockstep.run.checkpoint import exported, usable
 from lockstep.tasks.task import Scores, total
 from lockstep.team import Team
 

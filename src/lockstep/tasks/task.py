@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lockstep.data.batches import GlobalBatch, Order
+from lockstep.data.corpus.batches import GlobalBatch, Order
 from lockstep.team import Team
 
 

@@ -12,18 +12,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lockstep import faults
-from lockstep.counterfactual import left_out
-from lockstep.data.batches import GlobalBatch, Order, Position, runs_of
-from lockstep.data.corpus import Corpus, ParallelSet
-from lockstep.data.settings import BatchSettings
+from lockstep.ablation import left_out
+from lockstep.data.corpus.batches import GlobalBatch, Order, Position, runs_of
+from lockstep.data.corpus.binary_corpus import Corpus, ParallelSet
+from lockstep.data.data_settings import BatchSettings
+from lockstep.models.make_model import TranslationModel, make_model
+from lockstep.models.model_settings import TranslationSettings
 from lockstep.models.packed import Layout, cuts
-from lockstep.models.registry import TranslationModel, make_model
-from lockstep.models.settings import TranslationSettings
 from lockstep.tasks.output_loss import cross_entropy
 from lockstep.tasks.task import Scores, total
 from lockstep.team import Team
 from lockstep.translate.decode import bleu, translate_packed
-from lockstep.translate.settings import SearchSettings
+from lockstep.translate.search_settings import SearchSettings
 
 
 @dataclass

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from lockstep.rundir import RunDirectory
+from lockstep.run.directory import RunDirectory
 from lockstep.tasks.task import Scores, Task
-from lockstep.watch.board import Board
 from lockstep.watch.console import Show
 from lockstep.watch.sampler import scalars
+from lockstep.watch.tensorboard_writer import Board
 
 
 class Display:

@@ -12,28 +12,28 @@ from typing import Any
 import torch
 
 from lockstep import faults
+from lockstep.ablation import left_out
 from lockstep.config import RunConfig
-from lockstep.counterfactual import left_out
 from lockstep.errors import LockstepError
 from lockstep.parallel.adamw import AdamW
+from lockstep.parallel.resilient.membership import Company
 from lockstep.parallel.sgd import Sgd
 from lockstep.parallel.strategy import Calm, Claim, Context, MakeOptimizer, Rest, Strategy
-from lockstep.rundir import RunDirectory
-from lockstep.saved import Progress
+from lockstep.run.checkpoint import Progress
+from lockstep.run.directory import RunDirectory
+from lockstep.run.journal import Journal
 from lockstep.tasks.task import GlobalBatch, MicroBatch, Task
 from lockstep.team import Team
 from lockstep.train import precision
-from lockstep.train.ahead import Ahead
-from lockstep.train.company import Company
+from lockstep.train.checkpointer import Saving
 from lockstep.train.display import Display
+from lockstep.train.prefetch import Ahead
 from lockstep.train.probes import Probes
-from lockstep.train.saving import Saving
 from lockstep.train.schedule import learning_rate
-from lockstep.train.settings import OptimizerSettings
-from lockstep.train.stop import StopSignal
+from lockstep.train.stop_signal import StopSignal
 from lockstep.train.tensors import digest
+from lockstep.train.train_settings import OptimizerSettings
 from lockstep.watch.clock import PhaseClock
-from lockstep.watch.journal import Journal
 from lockstep.watch.sampler import OF_HOST, OF_WORKER, Sampler
 
 WARMUP_STEPS = 5

@@ -11,14 +11,14 @@ import torch
 from torch import nn
 
 from lockstep.files import write_json
-from lockstep.rundir import RunDirectory
+from lockstep.run.directory import RunDirectory
+from lockstep.run.journal import Journal
 from lockstep.team import Team
+from lockstep.train.gradient_readiness import Readiness
 from lockstep.train.precision import emulated
-from lockstep.train.readiness import Readiness
-from lockstep.watch import link
+from lockstep.watch import link_probe
 from lockstep.watch.clock import PhaseClock
 from lockstep.watch.flops import FlopCount
-from lockstep.watch.journal import Journal
 from lockstep.watch.peak import product_peak
 from lockstep.watch.sampler import link_bits
 
@@ -117,8 +117,8 @@ class Probes:
 
     def _tell_link(self) -> None:
         begin = time.perf_counter()
-        name = link.interface(self.team)
-        bits, latency = link.probe(self.team)
+        name = link_probe.interface(self.team)
+        bits, latency = link_probe.probe(self.team)
         self.journal.write(
             "link",
             attempt=self.choices["launches"],

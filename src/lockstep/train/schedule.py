@@ -2,7 +2,7 @@
 
 import math
 
-from lockstep.train.settings import ScheduleSettings
+from lockstep.train.train_settings import ScheduleSettings
 
 
 def learning_rate(settings: ScheduleSettings, step: int, steps: int, width: int) -> float:

@@ -13,15 +13,15 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from lockstep.ablation import left_out
 from lockstep.config import RunConfig
-from lockstep.counterfactual import left_out
 from lockstep.errors import LockstepError, PortTaken
 from lockstep.files import write_json
 from lockstep.parent import die_with_parent, leave_after, restarts
 from lockstep.remote.place import is_remote, working_folder
-from lockstep.rundir import RunDirectory
+from lockstep.run.directory import RunDirectory
 from lockstep.train.memory import keep_memory, touch_memory
-from lockstep.train.records import (
+from lockstep.train.resume import (
     check_foreign,
     check_gpus,
     check_shared,
@@ -52,7 +52,7 @@ def train(config: RunConfig, place: str | Path) -> str:
     touched()
     try:
         if team.serving:
-            from lockstep.parallel.server import serve
+            from lockstep.parallel.server.parameter_server import serve
 
             serve(team)
             reason = "served"
@@ -160,13 +160,13 @@ def _train(
 ) -> str:
     import torch
 
-    from lockstep.parallel.registry import make_strategy
-    from lockstep.tasks.registry import make_task
+    from lockstep.parallel.make_strategy import make_strategy
+    from lockstep.run.journal import Journal
+    from lockstep.tasks.make_task import make_task
+    from lockstep.train.checkpointer import Saving
     from lockstep.train.loop import Loop
     from lockstep.train.precision import emulated, products
     from lockstep.train.probes import Probes
-    from lockstep.train.saving import Saving
-    from lockstep.watch.journal import Journal
 
     party = team.party()
     choices = party.primary_does(lambda: choose(run, config, team))

@@ -4,10 +4,10 @@ from typing import Any
 
 from torch import Tensor
 
-from lockstep.data.vocabulary import Vocabulary
+from lockstep.data.corpus.vocabulary import Vocabulary
 from lockstep.models.packed import Layout
 from lockstep.translate.search import Decodable, search
-from lockstep.translate.settings import SearchSettings
+from lockstep.translate.search_settings import SearchSettings
 
 
 def translate_packed(

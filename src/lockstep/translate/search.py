@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lockstep.models.packed import Layout
-from lockstep.translate.settings import SearchSettings
+from lockstep.translate.search_settings import SearchSettings
 
 
 class Cache(Protocol):

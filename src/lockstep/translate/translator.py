@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from pydantic import TypeAdapter
 
-from lockstep.data.batches import runs_of
-from lockstep.data.vocabulary import Vocabulary
+from lockstep.data.corpus.batches import runs_of
+from lockstep.data.corpus.vocabulary import Vocabulary
 from lockstep.errors import LockstepError
+from lockstep.models.make_model import TranslationModel, make_model
+from lockstep.models.model_settings import NamedTranslation, TranslationSettings
 from lockstep.models.packed import Layout
-from lockstep.models.registry import TranslationModel, make_model
-from lockstep.models.settings import NamedTranslation, TranslationSettings
-from lockstep.saved import chosen, exported, listed, usable
+from lockstep.run.checkpoint import chosen, exported, listed, usable
 from lockstep.translate.decode import translate_packed
-from lockstep.translate.settings import SearchSettings
+from lockstep.translate.search_settings import SearchSettings
 
 
 def find_model(path: Path, checkpoint: Literal["best", "last"] = "best") -> Path:

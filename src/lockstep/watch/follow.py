@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from lockstep.watch.journal import Line, lines
+from lockstep.run.journal import Line, lines
 
 REMEMBERED = 20
 """Steps that a speed is a mean over."""

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lockstep.watch.journal import Journal, Line
+from lockstep.run.journal import Journal, Line
 
 T = TypeVar("T")
 FIRST_SECONDS = 1.0

@@ -9,7 +9,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from lockstep.explain.steps import Column
+from lockstep.explain.reading.steps import Column
 
 
 @dataclass(frozen=True)

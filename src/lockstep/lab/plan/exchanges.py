@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lockstep.explain.steps import Column
+from lockstep.explain.reading.steps import Column
 from lockstep.lab.plan.costs import Wiring, half_ring
 from lockstep.lab.plan.job import BYTES, Choice, Job
 from lockstep.lab.plan.overlap import Packet, buckets, last_arrival, parts

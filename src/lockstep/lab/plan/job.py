@@ -6,7 +6,7 @@ from typing import Any, Self
 import numpy as np
 
 from lockstep.errors import LockstepError
-from lockstep.explain.steps import Column
+from lockstep.explain.reading.steps import Column
 from lockstep.lab.plan.profile import Profile
 
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lockstep.explain.steps import Column
+from lockstep.explain.reading.steps import Column
 
 WORD = 4
 """Bytes of a gradient value in memory."""

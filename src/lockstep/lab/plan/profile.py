@@ -13,11 +13,11 @@ from typing import Any, Self
 import numpy as np
 
 from lockstep.errors import LockstepError
-from lockstep.explain.steps import Column
+from lockstep.explain.reading.steps import Column
 from lockstep.files import read_json
 from lockstep.lab.plan.overlap import Tensor
 from lockstep.lab.trial import Line, attempt
-from lockstep.watch.journal import read
+from lockstep.run.journal import read
 
 STEPS = 25
 """Of the trial; the first five are warm-up."""

@@ -10,8 +10,8 @@ from lockstep.config import read_yaml
 from lockstep.errors import LockstepError
 from lockstep.files import read_json
 from lockstep.lab.plan.job import Choice
-from lockstep.lab.plan.plan import Row
-from lockstep.watch.journal import read
+from lockstep.lab.plan.predict import Row
+from lockstep.run.journal import read
 
 
 @dataclass(frozen=True)

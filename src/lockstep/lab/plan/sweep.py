@@ -17,7 +17,7 @@ import numpy as np
 
 from lockstep.errors import LockstepError, tell
 from lockstep.files import read_json, write_json
-from lockstep.lab.network import Network
+from lockstep.lab.emulated_network import Network
 from lockstep.lab.plan.costs import Pipe
 from lockstep.lab.together import Program, together
 from lockstep.lab.trial import place
@@ -65,7 +65,7 @@ def sweep() -> dict[str, Any]:
     import torch.distributed as dist
 
     from lockstep.team import join
-    from lockstep.watch.link import together as timed
+    from lockstep.watch.link_probe import together as timed
 
     torch.set_num_threads(1)
     team = join("auto")

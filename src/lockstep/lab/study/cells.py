@@ -7,7 +7,7 @@ from typing import Any
 
 from lockstep.config import RunConfig
 from lockstep.errors import LockstepError
-from lockstep.lab.network import check_able, rate_bits
+from lockstep.lab.emulated_network import check_able, rate_bits
 
 ALONE, YARDSTICK = "alone", "replicas"
 NO_LINK = "none"

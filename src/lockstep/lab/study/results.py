@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lockstep.explain.units import plural, share
+from lockstep.explain.formatting import plural, share
 from lockstep.lab.study.cells import ALONE, NO_LINK, YARDSTICK, Cell, Matrix, spoken
 from lockstep.lab.study.sample import Sample, middle
 from lockstep.lab.study.shares import NAMES, Loss, loss
-from lockstep.lab.study.store import Study
+from lockstep.lab.study.study_file import Study
 
 BUSY = 0.5
 """A load above this before the study began is other programs' work."""

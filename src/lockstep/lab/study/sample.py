@@ -14,8 +14,8 @@ import numpy as np
 
 from lockstep.errors import LockstepError
 from lockstep.explain.bottleneck import unequal
-from lockstep.explain.steps import PHASES, Column
-from lockstep.watch.journal import Line
+from lockstep.explain.reading.steps import PHASES, Column
+from lockstep.run.journal import Line
 
 PARTS = ("input", "work", "imbalance", "merge", "update", "other")
 """Of a step; `work` is forward and backward of a worker that has its fair share, `imbalance` what the last one has more."""

@@ -1,0 +1,69 @@
+"""`lockstep board`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def board(
+    runs: Annotated[list[str], typer.Argument(help="Run folders or addresses, or folders that hold runs.")],
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="TCP port; default: 6006 or the next free one. 0: any.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines look.")] = "localhost",
+    open_browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+) -> None:
+    """Start TensorBoard on runs, side by side by name: curves of loss, score, speed, phases and machine."""
+    import signal
+    import sys
+    import tempfile
+    import webbrowser
+
+    from lockstep.cli.find_runs import named_runs
+
+    folders = {name: _events(run) for name, run in named_runs(runs).items()}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    with tempfile.TemporaryDirectory(prefix="lockstep-board-") as together:
+        for name, folder in folders.items():
+            link = Path(together, name)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(folder.absolute(), target_is_directory=True)
+        address = _serve(together, host, port)
+        shown = f"{len(folders)} runs" if len(folders) > 1 else f"the run {next(iter(folders))}"
+        try:
+            print(f"TensorBoard shows {shown} at {address} until you press Ctrl-C.", flush=True)
+            if open_browser:
+                webbrowser.open(address)
+            signal.pause()
+        except KeyboardInterrupt:
+            return
+
+
+def _events(run: str) -> Path:
+    """Where a run's scalars lie; those of a remote run are copied as they are now."""
+    from lockstep.remote.place import is_remote
+    from lockstep.remote.reading import copy_of_run
+
+    return (copy_of_run(run, with_scalars=True) if is_remote(run) else Path(run)) / "tensorboard"
+
+
+def _serve(folder: str, host: str, port: int | None) -> str:
+    """Starts TensorBoard's own server in this process; returns its address."""
+    import contextlib
+    import io
+
+    from tensorboard import program
+
+    from lockstep.errors import LockstepError
+
+    server = program.TensorBoard()
+    server.configure(argv=["lockstep board", "--logdir", folder], host=host, port=port)
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # remarks on how it loads
+            return str(server.launch())
+    except program.TensorBoardServerException as error:
+        reason = str(error.msg).strip().splitlines()[0].rstrip(".")
+        raise LockstepError(
+            f"TensorBoard cannot listen there: {reason}.", "Choose another --port, or leave it out.", code=2
+        ) from None

@@ -1,0 +1,125 @@
+"""`lockstep runs compare`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+    from lockstep.explain.compare_runs import Comparison, Curve
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+WIDTH = 60
+
+
+def compare(
+    runs: Annotated[list[str], typer.Argument(help="Run folders or addresses, or folders that hold runs.")],
+    by: Annotated[
+        Literal["step", "words", "time"],
+        typer.Option(help="What the curves run along: steps, words (or images) or wall time."),
+    ] = "step",
+    html: Annotated[Path | None, typer.Option(help="Write a page with all curves to this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
+) -> None:
+    """Put runs side by side: what differs, speed, phases, and curves of loss and score."""
+    from rich.console import Console
+
+    from lockstep.cli.common import print_json
+    from lockstep.cli.find_runs import named_runs
+    from lockstep.errors import LockstepError
+    from lockstep.explain.compare_runs import compare as compared
+    from lockstep.files import disk_error, write_whole
+    from lockstep.remote.place import is_remote
+    from lockstep.remote.reading import copy_of_run
+
+    places = named_runs(runs)
+    if len(places) < 2:
+        raise LockstepError("There is only one run to compare.", "Name two or more.", code=2)
+    found = compared({name: copy_of_run(run) if is_remote(run) else Path(run) for name, run in places.items()})
+    if html is not None:
+        from lockstep.explain.pages.compare_page import page
+
+        try:
+            write_whole(html, page(found))
+        except OSError as error:
+            raise disk_error(html, error, "name another file") from None
+    if as_json:
+        print_json(found.as_dict())
+        return
+    console = Console()
+    for part in parts(found, "seconds" if by == "time" else by):
+        console.print(part)
+    if html is not None:
+        console.print(f"All curves: {html}", highlight=False)
+
+
+def parts(found: "Comparison", axis: str) -> "list[Table | Text]":
+    """What differs comes first: whoever reads the figures has to know it."""
+    from rich.text import Text
+
+    from lockstep.explain.compare_rows import differences, figures
+
+    names = [side.name for side in found.sides]
+    shown: list[Table | Text] = []
+    for title, listed in (("Settings that differ", found.settings), ("Where they ran differs", found.environment)):
+        if listed:
+            shown.append(_table(title, ["", *names], differences(listed)))
+    if not shown:
+        shown.append(_table("Settings and environment are the same", ["", *names], []))
+    shown += [Text(f"{note}\n", style="yellow") for note in found.notes]
+    shown.append(_table("Figures", ["", *names], figures(found), right=True))
+    wanted = dict.fromkeys(("training loss", "validation loss", found.metric))
+    shown += [_curves(found, curve, axis) for curve in wanted if curve in found.shared]
+    return shown
+
+
+def _table(title: str, heads: list[str], rows: Sequence[tuple[str, ...]], right: bool = False) -> "Table":
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE, title=title, title_justify="left", title_style="bold")
+    for place, head in enumerate(heads):
+        table.add_column(escape(head), justify="right" if right and place else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row))
+    return table
+
+
+def _curves(found: "Comparison", name: str, axis: str) -> "Table":
+    curves = [side.curves[name] for side in found.sides]
+    last = max(_axis(curve, axis)[-1] for curve in curves)
+    low, high = min(min(curve.value) for curve in curves), max(max(curve.value) for curve in curves)
+    drawn = [sparkline(_axis(curve, axis), curve.value, last, low, high) for curve in curves]
+    rows = [
+        (side.name, line, f"{curve.value[0]:.3f} to {curve.value[-1]:.3f}")
+        for side, curve, line in zip(found.sides, curves, drawn, strict=True)
+    ]
+    title = f"{name} by {found.axes[axis]}, 0 to {last:,.0f}; scale {low:.3f} to {high:.3f}"
+    return _table(title, ["", "", "first to last"], rows)
+
+
+def _axis(curve: "Curve", axis: str) -> list[float]:
+    return list(getattr(curve, axis))
+
+
+def sparkline(x: list[float], y: list[float], last: float, low: float, high: float, width: int = WIDTH) -> str:
+    """A row of blocks from 0 to `last`: means of what falls into each, the value before where nothing does, and blank
+    where the curve has ended."""
+    sums, counts = [0.0] * width, [0] * width
+    for place, value in zip(x, y, strict=True):
+        column = min(width - 1, int(place / last * width)) if last else 0
+        sums[column] += value
+        counts[column] += 1
+    filled = [column for column in range(width) if counts[column]]
+    line, level = "", None
+    for column in range(width):
+        if counts[column]:
+            share = (sums[column] / counts[column] - low) / (high - low) if high > low else 0.0
+            level = BLOCKS[min(len(BLOCKS) - 1, int(share * len(BLOCKS)))]
+        line += level if level and column <= filled[-1] else " "
+    return line

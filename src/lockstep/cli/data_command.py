@@ -1,0 +1,237 @@
+"""`lockstep data` and `lockstep prepare`."""
+
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+import typer
+
+from lockstep.cli.describe_command import describe
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+    from lockstep.data.catalog.entries import Entry
+    from lockstep.data.catalog.get import Result
+
+app = typer.Typer(help="List known corpora, get one, make one of pictures, look into them.", no_args_is_help=True)
+app.command()(describe)
+
+Catalog = Annotated[
+    Path | None,
+    typer.Option("--catalog", envvar="LOCKSTEP_CATALOG", help="A catalog of your own, laid over the built-in one."),
+]
+
+
+@app.command("list")
+def list_corpora(
+    name: Annotated[str | None, typer.Argument(help="Show everything about this one.")] = None,
+    catalog: Catalog = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
+) -> None:
+    """List the corpora that `get` knows: size, licence, and with NAME every piece with address and digest."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from lockstep.cli.common import print_json
+    from lockstep.data.catalog.entries import find, load
+
+    entries = load(catalog)
+    if name is not None:
+        entries = {name: find(entries, name)}
+    if as_json:
+        print_json({key: entry.model_dump(mode="json") for key, entry in entries.items()})
+        return
+    if name is not None:
+        print(_description(name, entries[name]))
+        return
+    table = Table(box=box.SIMPLE)
+    table.add_column("name", no_wrap=True)
+    for heading in ("train", "validation", "test"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("what it is")
+    for key, entry in entries.items():
+        table.add_row(key, *(_count(entry, heading) for heading in ("train", "validation", "test")), entry.title)
+    console = Console()
+    console.print(table)
+    console.print("`lockstep data list NAME` tells the licence and the pieces; `lockstep data get NAME` gets it.")
+
+
+@app.command()
+def get(
+    name: Annotated[str, typer.Argument(help="A name that `lockstep data list` shows.")],
+    to: Annotated[Path | None, typer.Option("--to", help="The folder to make; corpora/NAME when not given.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--from", help="A folder that holds the pieces already; the network is not used.")
+    ] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            "--cache", envvar="LOCKSTEP_CACHE", help="Where downloads are kept; ~/.cache/lockstep if not set."
+        ),
+    ] = None,
+    catalog: Catalog = None,
+    tries: Annotated[int, typer.Option("--tries", min=1, help="Tries in a row without progress before giving up.")] = 4,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
+) -> None:
+    """Download a known corpus, check it, and write text and a config that `train` takes as it is.
+
+    Start it again after an interruption: it goes on where it stopped.
+    """
+    from lockstep.cli.common import print_json
+    from lockstep.data.catalog.entries import find, load
+    from lockstep.data.catalog.fetch import cache_folder
+    from lockstep.data.catalog.get import get as get_corpus
+
+    entry = find(load(catalog), name)
+    target = to or Path("corpora") / name
+    with _Terminal() as talk:
+        if entry.restricted:
+            talk.warn(f"LICENCE of {name}: {entry.licence}")
+        result = get_corpus(name, entry, talk, to=target, cache=cache_folder(cache), folder=folder, tries=tries)
+    if as_json:
+        config = str(result.config) if result.config else None
+        print_json({"folder": str(result.folder), "made": result.made, "config": config} | result.facts)
+        return
+    _print_result(name, result)
+
+
+@app.command()
+def pictures(
+    folder: Annotated[
+        Path, typer.Argument(help="FOLDER/CLASS/*.jpg, or train/ and test/ with a folder for each class.")
+    ],
+    to: Annotated[Path | None, typer.Option("--to", help="The folder to make; corpora/FOLDER when not given.")] = None,
+    size: Annotated[int, typer.Option(min=8, max=1024, help="Points of an image's side; pictures are squeezed.")] = 32,
+    grey: Annotated[bool, typer.Option("--grey", help="Without colours.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
+) -> None:
+    """Make images to train on from picture files (PNG, JPEG, ...), one folder for each class.
+
+    Without a test/ folder about a tenth of the pictures is kept for the test, always the same ones. It writes a config
+    that `train` takes as it is.
+    """
+    from lockstep.cli.common import print_json
+    from lockstep.data.images.image_folders import make
+
+    target = (to or Path("corpora") / folder.resolve().name).expanduser()
+    with _Terminal(counts=True) as talk:
+        made = make(folder.expanduser(), target, size, grey, talk.progress)
+    config = target / f"{target.name}.yaml"
+    if as_json:
+        print_json({"folder": str(target), "config": str(config)} | made)
+        return
+    counts = ", ".join(f"{name} {count:,}" for name, count in made["counts"].items())
+    print(f"Images of {len(made['classes'])} classes are in {_near(target)}: {counts}")
+    print(f"Next: lockstep train {_near(config)}")
+
+
+def _print_result(name: str, result: "Result") -> None:
+    counts = ", ".join(f"{key} {count:,}" for key, count in result.facts["counts"].items())
+    place = _near(result.folder)
+    print(f"{name} is in {place}: {counts}" if result.made else f"{name} is already in {place}: {counts}")
+    print(f"Licence: {result.facts['licence']}")
+    images = f"data.images={place} in a config; configs/cifar10-fast.yaml is one for CIFAR-10"
+    print(f"Next: {f'lockstep train {_near(result.config)}' if result.config else images}")
+
+
+def _near(path: Path) -> str:
+    """A path as one would type it here."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def _count(entry: "Entry", name: Any) -> str:
+    if name in entry.counts:
+        return f"{entry.counts[name]:,}"
+    return f"~{entry.about[name]:,}" if name in entry.about else "-"
+
+
+def _description(name: str, entry: "Entry") -> str:
+    lines = [f"{name}: {entry.title}", f"licence: {entry.licence}", f"cite: {entry.citation}", f"sets: {entry.splits}"]
+    lines += [f"{key}: {_count(entry, key)}" for key in ("train", "validation", "test") if _count(entry, key) != "-"]
+    for key, piece in entry.pieces.items():
+        for source in piece.sources:
+            size = f"{source.bytes:,} bytes" if source.bytes else "size not recorded"
+            known = "digest of sacreBLEU" if source.address.startswith("sacrebleu:") else "digest not recorded"
+            lines.append(f"piece {key}: {source.address} ({size}, {source.digest or known})")
+    return "\n".join(lines)
+
+
+class _Terminal:
+    """Lines and a progress bar on stderr, so that stdout holds the result only."""
+
+    def __init__(self, counts: bool = False) -> None:
+        """`counts`: progress is in pieces, not in bytes."""
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
+
+        self._console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+        far = (MofNCompleteColumn(), TimeRemainingColumn()) if counts else (DownloadColumn(), TransferSpeedColumn())
+        columns = (TextColumn("{task.description}"), BarColumn(), *far)
+        self._progress = Progress(
+            *columns, console=self._console, transient=True, disable=not self._console.is_terminal
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def say(self, line: str) -> None:
+        self._console.print(line)
+
+    def warn(self, line: str) -> None:
+        self._console.print(line, style="bold red")
+
+    def progress(self, name: str, done: int, total: int | None) -> None:
+        if name not in self._tasks:
+            self._tasks[name] = self._progress.add_task(name, total=total)
+        self._progress.update(self._tasks[name], completed=done, total=total, visible=done != total)
+
+
+def prepare(
+    config: Annotated[list[str], typer.Argument(help="A config file, then any `key=value` settings to change.")],
+    force: Annotated[bool, typer.Option("--force", help="Make the corpus again even if it is there.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
+) -> None:
+    """Make the binary corpus that a config describes: read, check, clean, train the vocabulary, encode.
+
+    `train` does this by itself; use `prepare` to do it beforehand or to see what is in the text.
+    """
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from lockstep.cli.common import prepare_corpus, print_json, read_config
+
+    corpus = prepare_corpus(read_config(config), force)
+    if as_json:
+        print_json({"folder": str(corpus.folder)} | corpus.facts)
+        return
+    table = Table(box=box.SIMPLE, title=f"Corpus {escape(str(corpus.folder))}", title_justify="left")
+    for heading in ("set", "pairs", "source words", "target words", "longest", "removed"):
+        table.add_column(heading, justify="left" if heading in ("set", "removed") else "right")
+    for name, facts in corpus.facts["sets"].items():
+        removed = ", ".join(f"{count:,} {reason}" for reason, count in facts.get("removed", {}).items() if count)
+        longest = max(facts["source_longest"], facts["target_longest"])
+        counts = (facts["lines"], facts["source_words"], facts["target_words"], longest)
+        table.add_row(name, *(f"{count:,}" for count in counts), removed or "none")
+    console = Console()
+    console.print(table)
+    size = corpus.vocabulary.size
+    console.print(f"{corpus.facts['megabytes']:.1f} MB of text; {size:,} pieces; words are pieces with end marks.")

@@ -1,0 +1,135 @@
+"""`lockstep evaluate`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from lockstep.config import RunConfig
+
+
+def evaluate(
+    run: Annotated[str, typer.Argument(help="A run folder or address.")],
+    on: Annotated[str, typer.Option("--set", help="Which text or images: validation or test.")] = "test",
+    checkpoint: Annotated[Literal["best", "last"], typer.Option(help="Which checkpoint.")] = "best",
+    beam: Annotated[int | None, typer.Option(min=1, help="Beam size; default: as the run was configured.")] = None,
+    length_penalty: Annotated[float | None, typer.Option(min=0.0, help="Length penalty; likewise.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
+) -> None:
+    """Score a trained model: loss and sacreBLEU of detokenised beam-search output on held-out text, accuracy on images."""
+    from lockstep.cli.common import print_json
+
+    result = evaluate_run(run, on, checkpoint, {"beam": beam, "length_penalty": length_penalty})
+    if as_json:
+        print_json(result)
+        return
+    if "accuracy" in result:
+        print(f"{on} of {run}, {result['model']}, {result['images']:,} images, {result['seconds']:.1f} s")
+        print(f"  accuracy         {result['accuracy']:.2f} %")
+        print(f"  loss             {result['loss']:.4f} per image, without label smoothing")
+        if result["chosen_on_this_set"]:
+            better = "--set test" if result["held_out"] else "--checkpoint last, or train with data.hold_out"
+            print(f"  The checkpoint was chosen by these very images. For a figure to compare with others: {better}.")
+        return
+    print(f"{on} of {run}, {result['model']}, {result['sentences']:,} sentences, {result['seconds']:.1f} s")
+    print(f"  sacreBLEU        {result['sacrebleu']:.2f}   {result['signature']}")
+    print(f"  beam {result['beam']}, length penalty {result['length_penalty']}")
+    print(f"  loss             {result['loss']:.4f} per target word, without label smoothing")
+    print(f"  Eval_BLEU_Score  {result['Eval_BLEU_Score']:.4f} (teacher-forced, on pieces, 0-1: not BLEU)")
+
+
+def evaluate_run(
+    run: str | Path, on: str, checkpoint: Literal["best", "last"], search: dict[str, float | None]
+) -> dict[str, object]:
+    """Scores of a run's model, with what they were measured on."""
+    import os
+    import time
+    from contextlib import nullcontext
+
+    import torch
+
+    from lockstep.config import load
+    from lockstep.data.corpus.prepare import prepare
+    from lockstep.errors import LockstepError
+    from lockstep.files import read_json
+    from lockstep.remote.reading import with_model
+    from lockstep.tasks.translation import TranslationLoss
+    from lockstep.tasks.translation import evaluate as score
+    from lockstep.team import Team, pick_device
+    from lockstep.translate.translator import Translator, find_model
+
+    place = with_model(run, checkpoint)
+    folder = find_model(place, checkpoint)
+    config = load(place / "config.yaml", [])
+    if config.task_name != "translation":
+        if any(value is not None for value in search.values()):
+            raise LockstepError("--beam and --length-penalty are for translation.", "Leave them out.", code=2)
+        return _evaluate_images(config, place, folder, on, checkpoint)
+    corpus = prepare(config.data)
+    trained_on = read_json(place / "data.json")
+    if trained_on is not None and trained_on["digest"] != corpus.digest:
+        raise LockstepError(
+            f"The corpus {corpus.folder} is not the one that {run} was trained on.", "Restore it, or prepare it again."
+        )
+    if on == "train" or not corpus.has(on):
+        held_out = [name for name in corpus.facts["sets"] if name != "train"]
+        raise LockstepError(f"The corpus has no {on} text.", f"Use --set with one of: {', '.join(held_out)}.", code=2)
+    device = pick_device(config.train.device, 0)
+    overrides: dict[str, object] = {name: value for name, value in search.items() if value is not None}
+    translator = Translator.load(folder, overrides, str(device))
+    module = TranslationLoss(translator.model, config.train.label_smoothing).eval()
+    torch.set_num_threads(len(os.sched_getaffinity(0)))  # a launch before may have left one thread to this process
+    begin = time.perf_counter()
+    with torch.inference_mode():
+        scores = score(module, corpus, on, translator.search, Team(0, 1, device), nullcontext)
+    return {
+        **scores.values,
+        "signature": scores.signature,
+        "sentences": len(corpus.set(on)),
+        "model": str(folder),
+        "beam": translator.search.beam,
+        "length_penalty": translator.search.length_penalty,
+        "seconds": time.perf_counter() - begin,
+        "examples": [list(example) for example in scores.examples],
+    }
+
+
+def _evaluate_images(
+    config: "RunConfig", place: Path, folder: Path, on: str, checkpoint: Literal["best", "last"]
+) -> dict[str, object]:
+    import os
+    import time
+    from contextlib import nullcontext
+
+    import torch
+
+    from lockstep.data.corpus.remote_copies import local_images
+    from lockstep.data.images.image_set import ImageCorpus
+    from lockstep.errors import LockstepError
+    from lockstep.files import read_json
+    from lockstep.run.checkpoint import read_saved
+    from lockstep.tasks.classification import evaluate as score
+    from lockstep.tasks.classification import load as load_model
+    from lockstep.team import Team, pick_device
+
+    if config.task_name != "classification" or config.data.images is None:
+        raise LockstepError(f"`evaluate` does not know the task {config.task_name}.", code=2)
+    corpus = ImageCorpus.open(local_images(config.data.images), config.data.hold_out)
+    trained_on = read_json(place / "data.json")
+    if trained_on is not None and trained_on["digest"] != corpus.facts["digest"]:
+        raise LockstepError(f"The images in {corpus.folder} are not those of the run.", "Restore them.")
+    if on not in ("validation", "test"):
+        raise LockstepError(f"There are no {on} images.", "Use --set with one of: validation, test.", code=2)
+    if on == "validation" and not config.data.hold_out:
+        remedy = "Use --set test; data.hold_out keeps training images back for the next run."
+        raise LockstepError("There are no validation images: this run held none back.", remedy, code=2)
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    device, begin = pick_device(config.train.device, 0), time.perf_counter()
+    scores = score(load_model(folder, device)[0], corpus.sets[on], Team(0, 1, device), nullcontext)
+    facts = {"images": len(corpus.sets[on]), "model": str(folder), "seconds": time.perf_counter() - begin}
+    facts |= {"held_out": config.data.hold_out}
+    saved = read_saved(folder.parent)
+    chosen = checkpoint == "best" and saved is not None and saved.progress().best_step is not None
+    facts |= {"chosen_on_this_set": chosen and (on == "validation" or not config.data.hold_out)}
+    return {**scores.values, **facts}

@@ -1,0 +1,113 @@
+"""`lockstep report`."""
+
+import math
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from lockstep.explain.report import Report
+
+
+def report(
+    run: Annotated[str, typer.Argument(help="A run folder or address.")],
+    to: Annotated[Path | None, typer.Option(help="Folder to write into; default: the run itself.")] = None,
+    live: Annotated[bool, typer.Option("--live", help="Write it again and again until the run ends.")] = False,
+    every: Annotated[int, typer.Option(min=1, help="Seconds between two reports with --live.")] = 5,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all answers as JSON.")] = False,
+) -> None:
+    """Explain a run: wall time, training, overfitting, utilisation, network, files, and what to change.
+
+    Writes `report.html` (one file that needs no network) and `report.md`. Any run can be reported: running, finished,
+    killed in the middle, of the past.
+    """
+    from lockstep.cli.common import print_json
+
+    if live:
+        made, page = _live(run, to, every, open_page and not as_json)
+    else:
+        made, page = write_report(run, to)
+        if open_page:
+            _open(page)
+    if as_json:
+        print_json(made.facts() | {"html": str(page), "markdown": str(page.with_suffix(".md"))})
+        return
+    for sentence in made.verdict:
+        print(sentence)
+    print(f"Report: {page} (as text: {page.with_suffix('.md').name})")
+
+
+def write_report(run: str | Path, to: Path | None = None, refresh: int | None = None) -> "tuple[Report, Path]":
+    """Reads a run, wherever it lies, and writes its report there or into `to`; returns the page's path."""
+    from lockstep.explain.report import make, write
+    from lockstep.remote.place import is_remote
+
+    if not is_remote(run):
+        made = make(Path(run))
+        return made, write(made, to or Path(run), refresh)[0]
+    from lockstep.remote.lease import held
+    from lockstep.remote.reading import copy_of_run
+    from lockstep.remote.store import Store
+
+    store = Store(str(run))
+    folder = copy_of_run(str(run), with_manifests=True)
+    made = make(folder, str(run), running=held(store))
+    files = write(made, to or folder, refresh)
+    for file in files if to is None else ():
+        store.send(file, file.name)
+    return made, files[0]
+
+
+def closing_report(run: str | Path) -> Path | None:
+    """The report at the end of a training, which it must never make fail."""
+    from lockstep.remote.place import is_remote, working_folder
+    from lockstep.run.directory import RunDirectory
+
+    try:
+        from lockstep.explain.report import make, write
+
+        folder = RunDirectory(working_folder(run))
+        files = write(make(folder.path, str(run)), folder.path)
+        if is_remote(run):
+            from lockstep.remote.store import Store
+
+            for file in files:
+                Store(str(run)).send(file, file.name)
+        return files[0]
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        print(
+            f"Warning: the report could not be made ({reason}). `lockstep report {run}` tries again.", file=sys.stderr
+        )
+        return None
+
+
+def _live(run: str, to: Path | None, every: int, open_page: bool) -> "tuple[Report, Path]":
+    """Reports until the run ends. Long journals take long to read: it then waits ten times as long as it reads."""
+    shown, wait = False, every
+    while True:
+        begin = time.monotonic()
+        made, page = write_report(run, to, refresh=wait)
+        if made.summary.state != "running":
+            return write_report(run, to)
+        if not shown:
+            print(f"Report: {page}, written every {every} s until the run ends. Ctrl-C stops it.", file=sys.stderr)
+            shown = True
+            if open_page:
+                _open(page)
+        wait = max(every, math.ceil(10 * (time.monotonic() - begin)))
+        try:
+            time.sleep(wait)
+        except KeyboardInterrupt:
+            return write_report(run, to)
+
+
+def _open(page: Path) -> None:
+    import webbrowser
+
+    if not webbrowser.open(page.absolute().as_uri()):
+        print(f"No browser could be started; open {page} yourself.", file=sys.stderr)

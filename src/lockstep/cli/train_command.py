@@ -1,0 +1,164 @@
+"""`lockstep train`."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from lockstep.config import RunConfig
+
+
+def train(
+    config: Annotated[
+        list[str] | None, typer.Argument(help="A config file, then any `key=value` settings to change.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Worker processes on this machine; default: one per GPU, else one.")
+    ] = None,
+    servers: Annotated[
+        int | None, typer.Option(min=0, help="Processes that only hold parameters, for strategy.name=server.")
+    ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            help="Run folder or address (s3://bucket/run); default: runs/ and the config's name. A run there is continued."
+        ),
+    ] = None,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="TCP port of the workers' rendezvous; 0 takes a free one.")
+    ] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the closing summary as JSON.")] = False,
+) -> None:
+    """Train a model, or go on with a run that was interrupted or finished.
+
+    The corpus is prepared first if it is not there yet. A run folder that already holds a checkpoint is continued from
+    it: `lockstep train my.yaml train.steps=4000` trains a finished 2,000-step run for 2,000 steps more.
+    Ctrl-C and SIGTERM save a checkpoint before they stop (exit codes 130 and 143).
+
+    Under torchrun or mpirun the same command joins as one of their workers:
+    `torchrun --nproc-per-node 2 -m lockstep -- train CONFIG --run DIR`.
+    """
+    from lockstep.cli.common import read_config
+
+    words = config or []
+    settings = read_config(words + ([f"strategy.servers={servers}"] if servers is not None else []), run)
+    if run is None:
+        run = str(Path("runs") / Path(words[0]).stem)
+    run_training(settings, run, workers, port, as_json)
+
+
+def run_training(
+    config: "RunConfig", run: str | Path, workers: int | None, port: int = 0, as_json: bool = False, show: bool = True
+) -> None:
+    """Trains in this process, in workers of our own, or as a worker of somebody else's; then prints the summary."""
+    from lockstep.cli.common import prepare_corpus
+    from lockstep.errors import tell
+    from lockstep.launch.joined import joined
+    from lockstep.parent import die_with_parent, leave_after
+    from lockstep.remote.place import is_remote
+    from lockstep.remote.store import Store
+    from lockstep.run.directory import RunDirectory
+    from lockstep.train import worker
+    from lockstep.train.resume import check_resume
+
+    begin = time.time()
+    if joined():
+        die_with_parent()
+
+        def work() -> None:
+            worker.train(config, run)
+            if os.environ["RANK"] == "0":
+                _close(run, as_json, show, None, begin)
+
+        leave_after(work, tell)
+    if is_remote(run):
+        Store(str(run)).read("config.yaml")  # a store that cannot be used shows before the corpus is prepared
+    else:
+        check_resume(RunDirectory(Path(run)), config)
+    if config.task_name == "translation":
+        prepare_corpus(config)
+    reached = None if is_remote(run) else _finished_at(config, Path(run))
+    if reached is None:
+        told_to_stop = _start(config, run, workers or _devices(config), port)
+    else:
+        print(f"Nothing to do: step {reached:,} is reached and train.steps is {config.train.steps:,}.", file=sys.stderr)
+        told_to_stop = None
+    _close(run, as_json, show, told_to_stop, begin)
+
+
+def _finished_at(config: "RunConfig", run: Path) -> int | None:
+    """The last step of a run that has ended, is whole and is not asked for more. It is not launched again: that would
+    only add a launch without steps to its records."""
+    from lockstep.ablation import left_out
+    from lockstep.explain.summary import summarise
+    from lockstep.run.checkpoint import listed
+    from lockstep.run.directory import RunDirectory
+
+    directory = RunDirectory(run)
+    if left_out() or not directory.config.exists() or directory.busy():
+        return None
+    saved = listed(directory.checkpoints)
+    if not saved or saved[-1].step < config.train.steps or saved[-1].damage() or summarise(run).state != "finished":
+        return None
+    scored = saved[-1].progress().score is not None or config.train.evaluate_every is None
+    return saved[-1].step if scored else None
+
+
+def _devices(config: "RunConfig") -> int:
+    if config.train.device == "cpu":
+        return 1
+    import torch
+
+    return max(1, torch.cuda.device_count())
+
+
+def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int | None:
+    """Returns the signal that ended the launch, if one did."""
+    from lockstep.launch.local import launch
+    from lockstep.train import worker
+
+    servers = config.strategy.servers if config.strategy.name == "server" else 0
+    if workers + servers == 1:
+        worker.train(config, run)
+        return None
+    program = [sys.executable, "-m", "lockstep.train.worker", str(run), config.model_dump_json()]
+    if config.strategy.name == "resilient":
+        from lockstep.launch import groups
+
+        resilient, patience = config.strategy, config.train.timeout_seconds
+        stopped = groups.launch(program, workers, resilient.restarts, resilient.dead_after_seconds, patience, port)
+    else:
+        apart = servers > 0 and config.strategy.mode == "async"
+        stopped = launch(program, workers, servers, port, do_without=apart)
+    return stopped.signal if stopped else None
+
+
+def _close(run: str | Path, as_json: bool, show: bool, told_to_stop: int | None, begin: float) -> None:
+    """Prints the summary; a run that was told to stop ends with that signal's exit code, because it is not finished."""
+    from dataclasses import replace
+
+    from rich.console import Console
+
+    from lockstep.ablation import left_out
+    from lockstep.cli.common import print_json, summary_table
+    from lockstep.cli.report_command import closing_report
+    from lockstep.explain.summary import summarise
+    from lockstep.remote.place import working_folder
+
+    summary = replace(summarise(working_folder(run)), run=str(run))
+    if told_to_stop is not None and (summary.ended is None or summary.ended < begin):
+        print("Stopped before a new step was saved. The same command starts from the last checkpoint.", file=sys.stderr)
+        sys.exit(128 + told_to_stop)
+    report = None if left_out() else closing_report(run)
+    if as_json:
+        print_json(summary.as_dict() | {"report": report and str(report)})
+    elif show:
+        Console().print(summary_table(summary, report))
+    if summary.state == "stopped":
+        print(f"Stopped at step {summary.step:,} and saved. The same command goes on from there.", file=sys.stderr)
+        sys.exit(128 + signal.Signals[summary.stop_signal or "SIGTERM"])

@@ -1,0 +1,1 @@
+"""Known corpora: where they come from and how they are fetched."""

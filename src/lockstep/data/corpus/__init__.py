@@ -1,0 +1,1 @@
+"""Prepares the binary corpus, the vocabulary and the global batch order."""

@@ -1,0 +1,1 @@
+"""Reads and cleans parallel text."""

@@ -1,0 +1,145 @@
+"""Sentence pairs from gettext catalogues: `.po` (text) and `.mo` (compiled).
+
+A message and its translation are a pair: msgid is the source and msgstr the target, the other way round when the
+catalogue says that it is written in the source language (`Language: de` with languages de, en). Left out are the header,
+messages without translation, and those marked fuzzy or obsolete, because nobody vouches for them. Of a message with
+plural forms the first form is taken: msgid with msgstr[0]. Line breaks inside a message become blanks.
+"""
+
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lockstep.data.text.compressed import blocks
+from lockstep.data.text.languages import same_language
+from lockstep.errors import LockstepError
+
+_KEYWORD = re.compile(r"(msgctxt|msgid_plural|msgid|msgstr)(?:\[(\d+)\])?\s*(.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|(.))", re.DOTALL)
+_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_CHARSET = re.compile(rb"charset=([\w.:-]+)")
+_LANGUAGE = re.compile(r"^Language:\s*([\w@.-]+)", re.MULTILINE)
+_MO_MAGIC = 0x950412DE
+
+
+def read(path: Path, languages: tuple[str, str], compiled: bool) -> Iterator[tuple[str, str]]:
+    """The pairs of a catalogue, in its order. Catalogues are small, so one is read as a whole."""
+    content = b"".join(blocks(path))
+    messages = _compiled(path, content) if compiled else _text(path, content)
+    swapped = False
+    for message, translation in messages:
+        if not message:  # the header
+            written_in = _LANGUAGE.search(translation)
+            swapped = written_in is not None and _is_source(written_in[1], languages)
+        elif translation.strip():
+            source, target = (translation, message) if swapped else (message, translation)
+            yield " ".join(source.split()), " ".join(target.split())
+
+
+def _is_source(language: str, languages: tuple[str, str]) -> bool:
+    source, target = languages
+    return same_language(source, language) and not same_language(target, language)
+
+
+@dataclass
+class _Entry:
+    """What is known of the message that is being read."""
+
+    fields: dict[str, str] = field(default_factory=dict)
+    fuzzy: bool = False
+
+
+def _text(path: Path, content: bytes) -> Iterator[tuple[str, str]]:
+    charset = _charset(path, content)
+    entry, current = _Entry(), ""
+    for number, raw in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+        try:
+            line = raw.decode(charset).strip()
+        except UnicodeDecodeError:
+            raise LockstepError(
+                f"Line {number} of {path} is not valid {charset}.",
+                "Convert the catalogue, for example: msgconv --to-code=UTF-8.",
+            ) from None
+        if line.startswith("#~") or not line:
+            continue
+        if line.startswith("#"):
+            if "msgstr" in entry.fields:
+                yield from _finished(entry)
+                entry, current = _Entry(), ""
+            entry.fuzzy |= line.startswith("#,") and "fuzzy" in line
+            continue
+        if keyword := _KEYWORD.fullmatch(line):
+            name, form, line = keyword[1], keyword[2], keyword[3]
+            if name in ("msgctxt", "msgid") and "msgstr" in entry.fields:
+                yield from _finished(entry)
+                entry = _Entry()
+            current = name if form in (None, "0") else f"{name}[{form}]"
+            entry.fields[current] = ""
+        if not current or len(line) < 2 or line[0] != '"' or line[-1] != '"':
+            raise LockstepError(
+                f"Line {number} of {path} is neither a keyword with a quoted text, a quoted text nor a comment.",
+                "Correct that line; `msgfmt --check` shows what is wrong.",
+            )
+        entry.fields[current] += _ESCAPE.sub(_unescaped, line[1:-1])
+    yield from _finished(entry)
+
+
+def _finished(entry: _Entry) -> Iterator[tuple[str, str]]:
+    message = entry.fields.get("msgid")
+    if message is not None and (not entry.fuzzy or not message):
+        yield message, entry.fields.get("msgstr", "")
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    if found[1] or found[2]:
+        return chr(int(found[1], 16) if found[1] else int(found[2], 8))
+    return _LETTERS.get(found[3], found[3])
+
+
+def _charset(path: Path, content: bytes) -> str:
+    declared = _CHARSET.search(content)
+    name = declared[1].decode() if declared else "UTF-8"
+    try:
+        "".encode(name)
+    except LookupError:
+        if name == "CHARSET":  # what an untouched template says
+            return "UTF-8"
+        raise LockstepError(f"{path} is in the unknown encoding {name}.", "Convert it to UTF-8 with msgconv.") from None
+    return name
+
+
+def _compiled(path: Path, content: bytes) -> Iterator[tuple[str, str]]:
+    """Two tables of (length, place), one for messages and one for translations."""
+    order = next((order for order in "<>" if content[:4] == struct.pack(f"{order}I", _MO_MAGIC)), None)
+    if order is None:
+        raise LockstepError(
+            f"{path} is not a compiled gettext catalogue.", "Compile it again: msgfmt app.po -o app.mo."
+        )
+    charset = _charset(path, content)
+    try:
+        count, messages, translations = struct.unpack_from(f"{order}3I", content, 8)
+    except struct.error:
+        raise _cut_off(path, len(content)) from None
+    for number in range(count):
+        pair = []
+        for table in (messages, translations):
+            try:
+                length, start = struct.unpack_from(f"{order}2I", content, table + 8 * number)
+            except struct.error:
+                raise _cut_off(path, len(content)) from None
+            if start + length > len(content):
+                raise _cut_off(path, len(content))
+            try:
+                pair.append(content[start : start + length].decode(charset).split("\0")[0])
+            except UnicodeDecodeError:
+                raise LockstepError(
+                    f"Message {number + 1} of {path} (byte {start}) is not valid {charset}.",
+                    "Compile it again from a catalogue in UTF-8.",
+                ) from None
+        yield pair[0].rpartition("\x04")[2], pair[1]  # a context stands before the message
+
+
+def _cut_off(path: Path, size: int) -> LockstepError:
+    return LockstepError(f"{path} is cut off after {size} bytes.", "Copy it again, or compile it again with msgfmt.")

@@ -1,0 +1,156 @@
+"""Verb groups: what a verb looks like in both languages, per tense and agreement, ready to be put into a sentence.
+
+A tense here is one English way of saying when or how; several of them share a German form (simple past and present
+perfect both become the perfect), never the other way round.
+"""
+
+from typing import NamedTuple
+
+from lockstep.demo_corpus.english import Inflection
+from lockstep.demo_corpus.german import SEIN, WERDEN, Conjugation
+
+(
+    PRESENT,
+    PROGRESSIVE,
+    PAST,
+    BARE_PAST,
+    FUTURE,
+    PERFECT,
+    SINCE,
+    LIKES_TO,
+    CAN,
+    WANTS_TO,
+    HAS_TO,
+    SHOULD,
+    IS_ALLOWED_TO,
+    WOULD_LIKE_TO,
+    WAS_ABLE_TO,
+    WANTED_TO,
+    HAD_TO,
+    WAS_ALLOWED_TO,
+    PASSIVE_PRESENT,
+    PASSIVE_PAST,
+) = range(20)
+MODALS_NOW = (CAN, WANTS_TO, HAS_TO, SHOULD, IS_ALLOWED_TO, WOULD_LIKE_TO)
+MODALS_PAST = (WAS_ABLE_TO, WANTED_TO, HAD_TO, WAS_ALLOWED_TO)
+
+Three = tuple[str, str, str]
+"""One form per agreement: I, he/she/it, plural."""
+EnglishParts = tuple[str, str, str, str, str]
+"""The English half of a group."""
+
+_DO: Three = ("do", "does", "do")
+_HAVE: Three = ("have", "has", "have")
+_AM: Three = ("am", "is", "are")
+_WAS: Three = ("was", "was", "were")
+_WURDE: Three = ("wurde", "wurde", "wurden")
+
+
+class Group(NamedTuple):
+    """The verbal parts of one clause. Every part that is not the first of a question starts with a space."""
+
+    lead: str
+    """English auxiliary; an adverb such as "often" follows it."""
+    core: str
+    """The rest of the English verb in a statement."""
+    negated: str
+    aux: str
+    """The English word that opens a question."""
+    rest: str
+    """What follows the subject in a question."""
+    finite: str
+    """German verb in second position."""
+    tail: str
+    """What stands at the end of a German main clause: prefix, participle or infinitive."""
+    final: str
+    """All verbs at the end of a German subordinate clause."""
+
+
+def _english_simple(plain: str, do: str, base: str) -> EnglishParts:
+    """Tenses that need "do" in questions and negations."""
+    return "", f" {plain}", f" {do} not {base}", do, f" {base}"
+
+
+def _english_auxiliary(aux: str, rest: str) -> EnglishParts:
+    negated = "cannot" if aux == "can" else f"{aux} not"
+    return f" {aux}", f" {rest}", f" {negated} {rest}", aux, f" {rest}"
+
+
+def _german_simple(verb: Conjugation, finite: str) -> Three:
+    return finite, f" {verb.prefix}" if verb.prefix else "", f" {verb.prefix}{finite}"
+
+
+def _german_compound(finite: str, rest: str) -> Three:
+    return finite, f" {rest}", f" {rest} {finite}"
+
+
+def groups_of(english: Inflection, german: Conjugation, state: bool, intended: bool) -> tuple[tuple[Group, ...], ...]:
+    """All groups of a verb, by tense and agreement.
+
+    Two English forms are swapped for the simple present: the progressive of a state or of what happens unintended ("is
+    knowing", "is losing"), and a past without a time expression that would read like the present ("they read").
+    """
+    by_agreement = [_groups_for(english, german, state, intended, who) for who in range(3)]
+    return tuple(tuple(groups[tense] for groups in by_agreement) for tense in range(len(by_agreement[0])))
+
+
+def _groups_for(english: Inflection, german: Conjugation, state: bool, intended: bool, who: int) -> dict[int, Group]:
+    """The groups for one agreement, by tense."""
+    base = english.base
+    present_de = _german_simple(german, german.present[who])
+    perfect_de = _german_compound(german.auxiliary[who], german.participle)
+    past_de = _german_simple(german, german.preterite[who]) if german.preterite else perfect_de
+    present = Group(*_english_simple(english.third if who == 1 else base, _DO[who], base), *present_de)
+    progressive = Group(*_english_auxiliary(_AM[who], english.gerund), *present_de)
+    past = Group(*_english_simple(english.past, "did", base), *past_de)
+    since = english.participle if state else f"been {english.gerund}"
+
+    def modal(forms: Three, parts: EnglishParts) -> Group:
+        return Group(*parts, *_german_compound(forms[who], german.infinitive))
+
+    return {
+        PRESENT: present,
+        PROGRESSIVE: progressive if intended and not state else present,
+        PAST: past,
+        BARE_PAST: present if english.past_looks_present else past,
+        FUTURE: modal(WERDEN, _english_auxiliary("will", base)),
+        PERFECT: Group(*_english_auxiliary(_HAVE[who], english.participle), *perfect_de),
+        SINCE: Group(*_english_auxiliary(_HAVE[who], since), *present_de),
+        LIKES_TO: Group(*_to_infinitive("like", ("like", "likes", "like")[who], _DO[who], base), *present_de),
+        CAN: modal(("kann", "kann", "können"), _english_auxiliary("can", base)),
+        WANTS_TO: modal(
+            ("will", "will", "wollen"), _to_infinitive("want", ("want", "wants", "want")[who], _DO[who], base)
+        ),
+        HAS_TO: modal(("muss", "muss", "müssen"), _to_infinitive("have", _HAVE[who], _DO[who], base)),
+        SHOULD: modal(("sollte", "sollte", "sollten"), _english_auxiliary("should", base)),
+        IS_ALLOWED_TO: modal(("darf", "darf", "dürfen"), _english_auxiliary(_AM[who], f"allowed to {base}")),
+        WOULD_LIKE_TO: modal(("möchte", "möchte", "möchten"), _english_auxiliary("would", f"like to {base}")),
+        WAS_ABLE_TO: modal(("konnte", "konnte", "konnten"), _english_auxiliary(_WAS[who], f"able to {base}")),
+        WANTED_TO: modal(("wollte", "wollte", "wollten"), _to_infinitive("want", "wanted", "did", base)),
+        HAD_TO: modal(("musste", "musste", "mussten"), _to_infinitive("have", "had", "did", base)),
+        WAS_ALLOWED_TO: modal(("durfte", "durfte", "durften"), _english_auxiliary(_WAS[who], f"allowed to {base}")),
+        PASSIVE_PRESENT: Group(
+            *_english_auxiliary(_AM[who], english.participle), *_german_compound(WERDEN[who], german.participle)
+        ),
+        PASSIVE_PAST: Group(
+            *_english_auxiliary(_WAS[who], english.participle), *_german_compound(_WURDE[who], german.participle)
+        ),
+    }
+
+
+def _to_infinitive(verb: str, plain: str, do: str, base: str) -> EnglishParts:
+    return _english_simple(f"{plain} to {base}", do, f"{verb} to {base}")
+
+
+def _copula(who: int) -> list[Group]:
+    def simple(english: str, german: str) -> Group:
+        return Group(f" {english}", "", f" {english} not", english, "", german, "", f" {german}")
+
+    present = simple(_AM[who], SEIN[who])
+    past = simple(_WAS[who], ("war", "war", "waren")[who])
+    future = Group(*_english_auxiliary("will", "be"), *_german_compound(WERDEN[who], "sein"))
+    return [present, present, past, past, future]
+
+
+COPULA: tuple[tuple[Group, ...], ...] = tuple(zip(*(_copula(who) for who in range(3)), strict=True))
+"""The groups of "be" from PRESENT to FUTURE."""

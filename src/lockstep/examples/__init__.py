@@ -1,0 +1,1 @@
+"""Case studies: what the planner says about published runs."""

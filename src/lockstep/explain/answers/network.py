@@ -1,0 +1,180 @@
+"""Question 5: what crossed the network, how fast, and what waiting for it costs."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lockstep.explain.answer import Answer, Figure, Tone, missing, told
+from lockstep.explain.bottleneck import NETWORK, Bottleneck
+from lockstep.explain.formatting import bits, count, megabytes, milliseconds, number, plural, share
+from lockstep.explain.pages import charts
+from lockstep.explain.reading.machines import Machines, links
+from lockstep.explain.reading.measured_steps import Measured
+from lockstep.explain.reading.record import Record
+from lockstep.explain.reading.steps import Column
+
+QUESTION = "Was the network the bottleneck?"
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What the workers sent to each other."""
+
+    bytes_per_step: float  # of one worker, mean
+    bytes_of_sums: float  # of them the small sums of batch norm
+    travel: float  # mean seconds a step in which gradients were under way, for the worker that waited least
+    exposed: float  # mean share of a step that workers waited in merge
+    hosts: int
+    link_bits: float | None
+    probe_bits: float | None
+    latency: float | None
+    wire_bits: float | None  # measured at the interface, mean over the run
+
+    @property
+    def bits(self) -> float | None:
+        """Rate of a worker while gradients were under way."""
+        sent = self.bytes_per_step - self.bytes_of_sums
+        return 8 * sent / self.travel if self.travel > 0 and sent else None
+
+    @property
+    def local(self) -> bool:
+        return self.hosts == 1
+
+
+def measure(record: Record, seen: Machines) -> Traffic | None:
+    """None when no step was measured."""
+    measured = record.measured
+    if not measured.count:
+        return None
+    everybody = [steps for steps in measured.workers.values() if len(steps)]
+    probes = links(record)
+    busiest = [one for host in seen.hosts.values() if (one := host.busiest(seen.local)) is not None]
+
+    def first(name: str) -> float | None:
+        return next((float(line[name]) for line in probes if isinstance(line.get(name), int | float)), None)
+
+    by_interface = next((one.link_bits for one in busiest if one.name != "lo" and one.link_bits), None)
+    return Traffic(
+        bytes_per_step=float(np.mean([np.nan_to_num(steps.bytes_sent).mean() for steps in everybody])),
+        bytes_of_sums=float(np.mean([steps.sums_bytes.mean() for steps in everybody])),
+        travel=float(travel(measured).mean()),
+        exposed=float(np.mean([steps.merge.sum() / steps.seconds.sum() for steps in everybody])),
+        hosts=len(set(record.hosts)) or 1,
+        link_bits=first("link_bits") or by_interface,
+        probe_bits=first("probe_bits"),
+        latency=first("latency_seconds"),
+        wire_bits=max((one.sent_bits for one in busiest), default=None),
+    )
+
+
+def travel(measured: Measured) -> Column:
+    """Seconds per step in which gradients were under way, as the worker saw it that waited least: whoever comes early
+    counts waiting for the others as travel."""
+    if not measured.lockstep:
+        return np.nan_to_num(measured.primary.under_way)
+    return np.nan_to_num(measured.stack("under_way")).min(0)
+
+
+def nothing_sent(measured: Measured) -> str:
+    return "one worker trained alone" if len(measured.workers) == 1 else "the workers exchanged nothing"
+
+
+def answer(record: Record, found: Bottleneck | None, traffic: Traffic | None) -> Answer:
+    if found is None or traffic is None:
+        return Answer(5, QUESTION, "not measured", "No step outside the warm-up was measured.", "unknown")
+    if not traffic.bytes_per_step:
+        text = f"No: {nothing_sent(record.measured)}, and nothing crossed a network."
+        figures = [told("sent per step and worker", 0.0, megabytes, record.measured.how("mean"))]
+        return Answer(5, QUESTION, "no network used", text, "good", figures, [_parts_chart(found)])
+    yes, cost = found.cause == NETWORK, share(found.cost(NETWORK))
+    where = "processes of one machine" if traffic.local else f"{plural(traffic.hosts, 'machine')}"
+    what = "the exchange" if found.sums else "exchanging gradients"
+    text = (
+        f"{'Yes' if yes else 'No'}: {what} between {where} costs {cost} of a step that nothing hides. "
+        f"Workers waited {share(traffic.exposed)} of their time; the difference is waiting for slower workers. "
+        f"Each worker sends {megabytes(traffic.bytes_per_step)} a step"
+    )
+    text += f", at {bits(traffic.bits)} while gradients travel." if traffic.bits is not None else "."
+    if found.sums:
+        text += (
+            f" Of this, {share(found.cost('sums'))} of a step goes to the small sums of batch norm, at which all workers "
+            f"wait for each other, and {share(found.cost(NETWORK) - found.cost('sums'))} to gradients."
+        )
+    if traffic.local:
+        text += " Everything stayed inside one machine, so a link speed would say nothing here."
+    elif traffic.probe_bits and traffic.bits:
+        text += f" That is {share(traffic.bits / traffic.probe_bits)} of what a probe between the hosts reached."
+    tone: Tone = "mind" if yes else "good"
+    drawn = [_parts_chart(found)]
+    if not traffic.local and traffic.bits is not None:
+        drawn.append(_rates_chart(traffic))
+    short = f"{'yes' if yes else 'no'}, {cost} of a step"
+    return Answer(5, QUESTION, short, text, tone, _figures(record, found, traffic), drawn)
+
+
+def _figures(record: Record, found: Bottleneck, traffic: Traffic) -> list[Figure]:
+    how = record.measured.how("mean", f"journals of {plural(len(record.measured.workers), 'worker')}")
+    ring = " (a ring passes 2 (n - 1) / n of the gradients)" if record.launch.get("strategy") == "allreduce" else ""
+    slower = max(0.0, traffic.exposed - found.cost(NETWORK))
+    figures = [
+        told("sent per step and worker", traffic.bytes_per_step, megabytes, f"counted by the strategy{ring}; {how}"),
+        told("exposed waiting", traffic.exposed, share, f"merge over the step's seconds; {how}"),
+        told("of it the exchange itself", found.cost(NETWORK), share, found.how),
+        told("of it waiting for slower workers", slower, share, "the difference of both"),
+    ]
+    if found.sums:
+        how_sums = f"of the step, a part of the exchange: small sums in the middle of both passes; {found.how}"
+        figures.append(told("sums of batch norm", found.cost("sums"), share, how_sums))
+    if traffic.bits is not None:
+        how = "bytes of gradients over exposed and overlapped merge of the worker that waited least"
+        figures.append(told("rate while travelling", traffic.bits, bits, how))
+    if traffic.local:
+        figures.append(Figure("link speed", "not meaningful", "all workers ran on one machine"))
+    else:
+        figures += _link(traffic)
+    if traffic.wire_bits is not None:
+        how = "bytes sent by the busiest interface over the whole run, system samples; other programs are in it"
+        figures.append(told("on the interface", traffic.wire_bits, bits, how))
+    late = np.concatenate([steps.staleness for steps in record.measured.workers.values()])
+    late = late[np.isfinite(late)]
+    if len(late):
+        how = f"updates by others between reading and writing, mean of {count(len(late))} steps of all workers"
+        figures.append(told("staleness", float(late.mean()), number, f"{how}; the most was {count(late.max())}"))
+    return figures
+
+
+def _link(traffic: Traffic) -> list[Figure]:
+    figures = []
+    for name, value, how in (
+        ("link speed", traffic.link_bits, "what the interface says of itself"),
+        ("probe between the hosts", traffic.probe_bits, "measured in the run"),
+    ):
+        if value is None:
+            figures.append(missing(name, "not in the journal"))
+            continue
+        figures.append(told(name, value, bits, how))
+        if traffic.bits is not None:
+            figures.append(told(f"rate against the {name}", traffic.bits / value, share, "ratio of both"))
+    if traffic.latency is not None:
+        figures.append(told("latency", traffic.latency, milliseconds, "probe between the hosts"))
+    return figures
+
+
+def _parts_chart(found: Bottleneck) -> charts.Chart:
+    colours = {"compute": "--blue", "imbalance": "--orange", "input": "--purple", "network": "--vermilion"}
+    parts = {name: ([getattr(found, name) * 1e3], colour) for name, colour in colours.items()}
+    costs = ", ".join(f"{name} {share(found.cost(name))}" for name in parts)
+    title = "What a step is made of, for the last worker"
+    says = f"{costs} of a step of {milliseconds(found.step)}"
+    return charts.stacked("step-parts", title, says, ["step"], parts, "milliseconds")
+
+
+def _rates_chart(traffic: Traffic) -> charts.Chart:
+    rates = {"while travelling": traffic.bits, "probe": traffic.probe_bits, "link": traffic.link_bits}
+    known = {name: rate for name, rate in rates.items() if rate}
+    colours = {"while travelling": "--blue", "probe": "--green", "link": "--grey"}
+    texts = [bits(rate) for rate in known.values()]
+    says = ", ".join(f"{name} {text}" for name, text in zip(known, texts, strict=True))
+    title, values = "Rate of the exchange and of the network", [rate / 1e6 for rate in known.values()]
+    drawn = [colours[name] for name in known]
+    return charts.bars("network-rates", title, says, list(known), values, texts, "Mbit/s", drawn)

@@ -1,0 +1,224 @@
+"""Runs side by side: what differs between them first, then figures and curves on axes that can be compared."""
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lockstep.explain.reading.machines import machines
+from lockstep.explain.reading.record import Record
+from lockstep.explain.reading.steps import Column
+from lockstep.explain.summary import Summary, summary_of
+from lockstep.settings import flat
+
+MOST_POINTS = 300
+PLACES = ("data.folder", "data.corpus", "data.images")
+"""Where text or images lie says nothing; its digest does."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Values along all three axes, point by point."""
+
+    step: list[float] = field(default_factory=list)
+    words: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    value: list[float] = field(default_factory=list)
+
+    def add(self, step: float, words: float, seconds: float, value: float) -> None:
+        for axis, number in zip(
+            (self.step, self.words, self.seconds, self.value), (step, words, seconds, value), strict=True
+        ):
+            axis.append(number)
+
+    def thinned(self, most: int = MOST_POINTS) -> "Curve":
+        """Means of neighbours, so that a long run does not make a large page."""
+        size = -(-len(self.value) // most)
+        if size <= 1:
+            return self
+        parts = range(0, len(self.value), size)
+        axes = (self.step, self.words, self.seconds, self.value)
+        return Curve(*([sum(axis[i : i + size]) / len(axis[i : i + size]) for i in parts] for axis in axes))
+
+    def reached(self, score: float, higher_is_better: bool) -> tuple[float, float, float] | None:
+        """Step, words and seconds of the first point that is as good."""
+        for place, value in enumerate(self.value):
+            if value >= score if higher_is_better else value <= score:
+                return self.step[place], self.words[place], self.seconds[place]
+        return None
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the runs."""
+
+    name: str
+    summary: Summary
+    settings: dict[str, Any]
+    environment: dict[str, Any]  # machines, versions, data: by a name that a person understands
+    curves: dict[str, Curve]  # training loss, and every score of the evaluations
+    seconds: float  # of all launches, pauses between them left out
+    words: float
+    resident: float | None  # most memory of worker 0
+    higher_is_better: bool
+
+    @property
+    def metric(self) -> str:
+        """The curve that decides which run is better."""
+        return _curve_name(self.summary.metric)
+
+
+def _curve_name(score: str) -> str:
+    return "validation loss" if score == "loss" else score
+
+
+@dataclass(frozen=True)
+class Difference:
+    what: str
+    values: list[Any]  # one per run
+
+
+@dataclass(frozen=True)
+class Comparison:
+    sides: list[Side]
+    settings: list[Difference]
+    environment: list[Difference]
+    notes: list[str]  # what must be known before figures are compared
+    target: float | None  # the best score that all reached
+    reached: list[tuple[float, float, float] | None]  # when each did: step, words, seconds
+
+    @property
+    def metric(self) -> str:
+        return self.sides[0].metric
+
+    @property
+    def axes(self) -> dict[str, str]:
+        """What curves run along, by the names of a curve's numbers."""
+        unit, seconds = self.sides[0].summary.unit, "seconds of training, pauses between launches left out"
+        return {"step": "step", "words": unit, "seconds": seconds}
+
+    @property
+    def shared(self) -> list[str]:
+        """Curves that every run has."""
+        first, *others = (side.curves for side in self.sides)
+        return [name for name in first if all(name in side and side[name].value for side in (first, *others))]
+
+    def as_dict(self) -> dict[str, Any]:
+        facts = asdict(self)
+        for side, known in zip(facts["sides"], self.sides, strict=True):
+            side["summary"].pop("examples")
+            side["curves"] = {name: asdict(curve.thinned()) for name, curve in known.curves.items()}
+        axes = ("step", "words", "seconds")
+        facts["reached"] = [None if place is None else dict(zip(axes, place, strict=True)) for place in self.reached]
+        return facts | {"metric": self.metric}
+
+
+def compare(runs: dict[str, Path]) -> Comparison:
+    """`runs` by the names under which they are shown."""
+    sides = [_side(name, path) for name, path in runs.items()]
+    settings = _differing([side.settings for side in sides])
+    environment = _differing([side.environment for side in sides])
+    same_data = not any(one.what == "corpus" for one in environment)
+    if same_data:
+        settings = [one for one in settings if one.what not in PLACES]
+    metric, higher = sides[0].metric, sides[0].higher_is_better
+    scores = [side.curves[metric] for side in sides if side.metric == metric and metric in side.curves]
+    target, reached = None, list[tuple[float, float, float] | None]()
+    if len(scores) == len(sides):
+        best = [(max if higher else min)(curve.value) for curve in scores]
+        target = min(best) if higher else max(best)
+        reached = [curve.reached(target, higher) for curve in scores]
+    return Comparison(sides, settings, environment, _notes(sides, settings, environment), target, reached)
+
+
+def _side(name: str, path: Path) -> Side:
+    record = Record(path)
+    summary, steps = summary_of(record), record.primary.steps
+    clock = _Clock(record)
+    # Where a worker does not take every step, those of the others are as large as its own.
+    words = np.cumsum(np.nan_to_num(steps.global_words) * np.diff(steps.step, prepend=0.0))
+    known = np.isfinite(steps.loss)
+    axes = (steps.step[known], words[known], clock.seconds(steps.time[known]), steps.loss[known])
+    curves = {"training loss": Curve(*(axis.tolist() for axis in axes))}
+    for line in record.evaluations:
+        place = int(np.searchsorted(steps.step, line["step"], "right")) - 1
+        if line["step"] > summary.step or place < 0:
+            continue  # undone by a resume
+        moment = float(clock.seconds(np.array([line["time"]]))[0])
+        for score, value in line["scores"].items():
+            curve = curves.setdefault(_curve_name(score), Curve())
+            curve.add(line["step"], float(words[place]), moment, value)
+    return Side(
+        name,
+        summary,
+        flat(record.config),
+        _environment(record),
+        curves,
+        clock.total,
+        float(words[-1]) if len(words) else 0.0,
+        machines(record).resident.get(record.primary.rank),
+        record.higher_is_better,
+    )
+
+
+class _Clock:
+    """Time stamps as seconds of training: between two launches the clock stands still."""
+
+    def __init__(self, record: Record) -> None:
+        spans = [(launch.begin, launch.end) for launch in record.launches] or [(0.0, 0.0)]
+        self._begins = np.array([begin for begin, _ in spans])
+        lengths = np.array([end - begin for begin, end in spans])
+        self._before = np.cumsum(lengths) - lengths  # seconds until each launch
+        self.total = float(lengths.sum())
+
+    def seconds(self, times: Column) -> Column:
+        launch = np.maximum(0, np.searchsorted(self._begins, times, "right") - 1)
+        return self._before[launch] + times - self._begins[launch]
+
+
+def _environment(record: Record) -> dict[str, Any]:
+    """What a run ran on. Workers and machines come first: they decide what times mean."""
+    known, launch = record.environment, record.launch
+    workers = [worker for worker in known.get("workers", []) if isinstance(worker, dict)]
+    machines = dict.fromkeys(
+        f"{one.get('host')}: {one.get('device_name')}, {one.get('cores')} cores" for one in workers
+    )
+    found: dict[str, Any] = {
+        "workers": launch.get("workers"),
+        "machines": "; ".join(machines),
+        "strategy": launch.get("strategy"),
+        "precision": launch.get("precision"),
+        "threads per worker": launch.get("threads"),
+        "batch": {name: value for name, value in record.choices.get("batch", {}).items() if value is not None},
+        "corpus": str(record.data.get("digest", ""))[:12],
+        "platform": known.get("platform"),
+    }
+    return found | dict(known.get("versions", {}))
+
+
+def _differing(sides: list[dict[str, Any]]) -> list[Difference]:
+    names = list(dict.fromkeys(name for side in sides for name in side))
+    found = [Difference(name, [side.get(name) for side in sides]) for name in names]
+    return [one for one in found if any(value != one.values[0] for value in one.values)]
+
+
+def _notes(sides: list[Side], settings: list[Difference], environment: list[Difference]) -> list[str]:
+    changed = {one.what: one.values for one in settings + environment}
+    notes = []
+    if "machines" in changed:
+        notes.append("The runs used different machines: their times say as much of the machines as of the runs.")
+    if "workers" in changed:
+        counts = " and ".join(str(value) for value in changed["workers"])
+        notes.append(f"They had {counts} workers: speeds are of all workers together.")
+    if "batch" in changed:
+        unit = sides[0].summary.unit
+        what, unit = ("text", "words") if unit == "target words" else (unit, unit)
+        notes.append(f"A step is not the same amount of {what} in each: compare their learning by {unit} (--by words).")
+    if "corpus" in changed:
+        notes.append("They learned from different corpora: losses and scores measure different things.")
+    elif changed.keys() & {"train.label_smoothing", "data.vocabulary.size"}:
+        notes.append("Training losses count different things (label smoothing, vocabulary): compare scores instead.")
+    if len({side.metric for side in sides}) > 1:
+        notes.append("They were judged by different scores.")
+    return notes

@@ -1,0 +1,1 @@
+"""Draws charts and self-contained HTML pages."""

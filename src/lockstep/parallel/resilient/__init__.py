@@ -1,0 +1,1 @@
+"""All-reduce among workers that may die and come back, on torchft."""

@@ -1,0 +1,1 @@
+"""Parameter servers: strategy, client, shards and the processes that serve them."""

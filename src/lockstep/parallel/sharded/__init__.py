@@ -1,0 +1,1 @@
+"""Sharded training on FSDP2."""

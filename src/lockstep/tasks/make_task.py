@@ -1,0 +1,88 @@
+"""Which task a configuration asks for."""
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol
+
+from lockstep.data.data_settings import BatchSettings, DataSettings
+from lockstep.errors import LockstepError
+from lockstep.models.model_settings import ResNetSettings, TranslationSettings
+from lockstep.tasks.task import Task
+from lockstep.translate.search_settings import SearchSettings
+
+
+class _Train(Protocol):
+    @property
+    def label_smoothing(self) -> float: ...
+    @property
+    def seed(self) -> int: ...
+
+
+class Configuration(Protocol):
+    """The part of a run's configuration that a task reads."""
+
+    @property
+    def task_name(self) -> str: ...
+    @property
+    def data(self) -> DataSettings: ...
+    @property
+    def batch(self) -> BatchSettings: ...
+    @property
+    def model(self) -> TranslationSettings | ResNetSettings: ...
+    @property
+    def search(self) -> SearchSettings: ...
+    @property
+    def train(self) -> _Train: ...
+
+
+def make_task(config: Configuration) -> Task:
+    """Opens the data (and prepares it when it is not there yet) and gets everything ready to train on it."""
+    known = {"translation": _translation, "classification": _classification}
+    return (known.get(config.task_name) or _own(config.task_name))(config)
+
+
+def _translation(config: Configuration) -> Task:
+    from lockstep.data.corpus.prepare import prepare
+    from lockstep.tasks.translation import Translation
+
+    if not isinstance(config.model, TranslationSettings):
+        raise _unfit(config, "translates no text", "transformer")
+    corpus = prepare(config.data)
+    return Translation(
+        corpus, config.batch, config.model, config.search, config.train.label_smoothing, config.train.seed
+    )
+
+
+def _classification(config: Configuration) -> Task:
+    from lockstep.data.corpus.remote_copies import local_images
+    from lockstep.data.images.image_set import ImageCorpus
+    from lockstep.tasks.classification import Classification
+
+    if config.data.images is None:
+        raise LockstepError("task=classification needs images.", "Set data.images.", code=2)
+    if not isinstance(config.model, ResNetSettings):
+        raise _unfit(config, "takes no images", "resnet")
+    corpus = ImageCorpus.open(local_images(config.data.images), config.data.hold_out)
+    augmentation, smoothing = config.data.augment, config.train.label_smoothing
+    return Classification(corpus, config.batch, config.model, augmentation, smoothing, config.train.seed)
+
+
+def _unfit(config: Configuration, why: str, instead: str) -> LockstepError:
+    return LockstepError(f"model.name={config.model.name} {why}.", f"Use model.name={instead}.", code=2)
+
+
+def _own(name: str) -> Callable[[Configuration], Task]:
+    """A function of the user's, `module:function`; the module lies where Python finds it, as in the current folder."""
+    module, _, function = name.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        make: Callable[[Configuration], Task] = getattr(import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise LockstepError(
+            f"task={name} cannot be found ({error}).",
+            "Use translation, classification, or module:function of your own; docs/extend.md shows one.",
+            code=2,
+        ) from None
+    return make

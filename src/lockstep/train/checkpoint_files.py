@@ -1,0 +1,153 @@
+"""Writing and loading checkpoints: whole or not there at all. `lockstep.run.checkpoint` says what is in one.
+
+A checkpoint is written aside, synced, digested, and renamed; the manifest is written last. Nothing is ever unpickled.
+Older ones go only after the new one is durable, and by rename first, so a half-deleted one can't be mistaken for whole.
+"""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from lockstep import faults
+from lockstep.errors import LockstepError
+from lockstep.files import sha256, sync, write_whole
+from lockstep.parallel.strategy import FindTensor, State
+from lockstep.run.checkpoint import Progress, Saved, listed, read_saved, signed
+from lockstep.team import Team
+from lockstep.train import tensors
+
+PRIVATE = "private."
+
+
+def save(
+    folder: Path,
+    progress: Progress,
+    config: dict[str, Any],
+    state: State,
+    export: Callable[[Path], None],
+    team: Team,
+    keep: Callable[[list[Saved]], set[Path]],
+) -> int:
+    """Writes a checkpoint by all workers together; returns its size in bytes. `keep` chooses which stay."""
+    final = folder / f"step-{progress.step:08d}"
+    aside = folder / f".step-{progress.step:08d}.partial"
+    team.primary_does(lambda: _clear(folder, aside))
+    team.all_do(lambda: _write_state(aside / "state", state, team))
+    faults.at("save")
+
+    def finish() -> int:
+        facts = asdict(progress) | {"scalars": state.scalars}
+        size = _finish(aside, final, facts, config, export)
+        _forget(folder, keep(listed(folder)) | {final})
+        return size
+
+    return team.primary_does(finish)
+
+
+def note_score(path: Path, progress: Progress, keep: Callable[[list[Saved]], set[Path]]) -> None:
+    """Adds what an evaluation found to a checkpoint that was saved before it. The manifest is replaced in one move."""
+    saved = read_saved(path)
+    if saved is None:
+        return
+    facts = asdict(progress) | {"scalars": saved.manifest["progress"]["scalars"]}
+    manifest = signed(facts, saved.manifest["config"], saved.manifest["files"])
+    try:
+        write_whole(path / "manifest.json", json.dumps(manifest, indent=1))
+    except OSError as error:
+        raise unwritten(path, error) from None
+    _forget(path.parent, keep(listed(path.parent)) | {path})
+
+
+def _clear(folder: Path, aside: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    sync(folder.parent)
+    sweep(folder)
+    (aside / "state").mkdir(parents=True)
+
+
+def sweep(folder: Path) -> None:
+    """Removes what a killed launch left half-written or half-deleted; what can't be removed now goes another time."""
+    for path in folder.glob(".step-*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _write_state(folder: Path, state: State, team: Team) -> None:
+    named = {PRIVATE + name: tensor for name, tensor in state.private.items()}
+    try:
+        tensors.write(folder, state.tensors | named, team)
+    except (OSError, RuntimeError) as error:
+        raise unwritten(folder.parent, error) from None
+
+
+def unwritten(path: Path, error: BaseException) -> LockstepError:
+    reason = (error.strerror if isinstance(error, OSError) else None) or str(error).strip().splitlines()[-1]
+    return LockstepError(
+        f"The checkpoint {path.name.removeprefix('.').removesuffix('.partial')} could not be written: {reason}.",
+        "The checkpoints before it are whole: make room and start the same command again.",
+    )
+
+
+def _finish(
+    aside: Path, final: Path, progress: dict[str, Any], config: dict[str, Any], export: Callable[[Path], None]
+) -> int:
+    try:
+        export(aside / "model")
+        files: dict[str, dict[str, Any]] = {}
+        for path in sorted(p for p in aside.rglob("*") if p.is_file()):
+            sync(path)
+            files[str(path.relative_to(aside))] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
+        written = aside / "manifest.json"
+        written.write_text(json.dumps(signed(progress, config, files), indent=1), encoding="utf-8")
+        for part in (written, aside / "state", aside / "model", aside):
+            sync(part)
+        faults.at("rename")
+        if final.exists():  # a damaged one of the same step
+            final.rename(final.with_name(f".{final.name}.deleted"))
+        aside.rename(final)
+        sync(final.parent)
+        faults.at("renamed")
+        return sum(file["bytes"] for file in files.values()) + (final / "manifest.json").stat().st_size
+    except OSError as error:
+        raise unwritten(aside, error) from None
+
+
+def _forget(folder: Path, keep: set[Path]) -> None:
+    for saved in listed(folder):
+        if saved.path not in keep:
+            saved.path.rename(saved.path.with_name(f".{saved.path.name}.deleted"))
+    sweep(folder)
+
+
+def keep_best_and_last(last: int, best: int, higher_is_better: bool) -> Callable[[list[Saved]], set[Path]]:
+    def keep(all_saved: list[Saved]) -> set[Path]:
+        scored = [saved for saved in all_saved if saved.score is not None]
+        sign = -1.0 if higher_is_better else 1.0
+        scored.sort(key=lambda saved: (sign * (saved.score or 0.0), saved.step))
+        return {saved.path for saved in [*all_saved[-last:], *scored[:best]]}
+
+    return keep
+
+
+def load(saved: Saved, state: dict[str, Tensor], team: Team) -> None:
+    """Fills the tensors of `state` in place."""
+    tensors.read(saved.path / "state", state, team)
+
+
+def private(saved: Saved) -> FindTensor:
+    """Finds tensors that only the strategy which saved them can use."""
+    from safetensors import safe_open
+
+    paths = tensors.places(saved.path / "state")
+
+    def find(name: str) -> Tensor | None:
+        if PRIVATE + name not in paths:
+            return None
+        with safe_open(paths[PRIVATE + name][0], framework="pt") as file:
+            return file.get_tensor(PRIVATE + name)
+
+    return find
