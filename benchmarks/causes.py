@@ -20,7 +20,7 @@ from rich.table import Table
 
 from lockstep.explain.bottleneck import find
 from lockstep.explain.reading.record import Record
-from lockstep.lab.emulated_network import Network
+from lockstep.lab.emulated_network import EmulatedNetwork
 from lockstep.lab.prove import prove
 from lockstep.lab.trial import attempt
 
@@ -70,7 +70,7 @@ def main() -> None:
             if options.only not in (None, cause.name):
                 continue
             run = Path(folder) / str(place)
-            with faulty(cause.fault), Network(2, cause.link) if cause.link else nullcontext() as network:
+            with faulty(cause.fault), EmulatedNetwork(2, cause.link) if cause.link else nullcontext() as network:
                 attempt(run, options.config, [*options.settings, *once], 2, network=network)
             found = find(Record.open(run))
             assert found is not None

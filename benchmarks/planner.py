@@ -18,13 +18,13 @@ from typing import Any
 from rich.console import Console
 
 from lockstep.files import read_json, write_json
-from lockstep.lab.emulated_network import Network
+from lockstep.lab.emulated_network import EmulatedNetwork
 from lockstep.lab.plan.cluster import Cluster
 from lockstep.lab.plan.costs import Pipe, Wiring
-from lockstep.lab.plan.job import Choice, Job
-from lockstep.lab.plan.predict import Row, make
+from lockstep.lab.plan.job import Choice, PlannedJob
+from lockstep.lab.plan.predict import PlanRow, make
 from lockstep.lab.plan.profile import Profile, short, take
-from lockstep.lab.plan.score import Measured, Score, score, step_seconds, summary
+from lockstep.lab.plan.score import MeasuredSetting, Score, score, step_seconds, summary
 from lockstep.lab.plan.sweep import measure
 from lockstep.lab.trial import Trial, attempt
 
@@ -57,7 +57,7 @@ def overrides(choice: Choice) -> list[str]:
 
 
 def trial(choice: Choice, hosts: int, link: str | None, steps: int) -> Trial:
-    with tempfile.TemporaryDirectory(prefix="lockstep-planner-") as folder, Network(hosts, link) as network:
+    with tempfile.TemporaryDirectory(prefix="lockstep-planner-") as folder, EmulatedNetwork(hosts, link) as network:
         settings = [*SETTINGS, *overrides(choice), *short(steps)]
         return attempt(Path(folder) / "run", CONFIG, settings, hosts, network=network)
 
@@ -69,11 +69,11 @@ def alone(found: Trial) -> float:
     return median(sum(line["phases"][phase] for phase in phases) / line["words"]["target"] for line in lines)
 
 
-def measured(choice: Choice, hosts: int, link: str) -> Measured:
+def measured(choice: Choice, hosts: int, link: str) -> MeasuredSetting:
     every = choice.every if choice.strategy == "local" else None
     found = trial(choice, hosts, link, LOCAL_STEPS if every else STEPS)
     seconds = fmean(step_seconds(worker, every) for worker in found.measured)
-    return Measured(hosts, choice.strategy, seconds, choice.gradients, link, every=every)
+    return MeasuredSetting(hosts, choice.strategy, seconds, choice.gradients, link, every=every)
 
 
 def calibrate(state: dict[str, Any], keep: Any, say: Console) -> None:
@@ -94,11 +94,11 @@ def calibrate(state: dict[str, Any], keep: Any, say: Console) -> None:
             keep(contention=state["contention"] | {str(hosts): times})
 
 
-def predict(state: dict[str, Any]) -> list[Row]:
+def predict(state: dict[str, Any]) -> list[PlanRow]:
     profile, pipes = Profile.of(state["profile"]), [Pipe(**state["links"][link]) for link in LINKS]
     times = {1: 1.0} | {int(hosts): times for hosts, times in state["contention"].items()}
     cores = len(os.sched_getaffinity(0))
-    job = Job(profile, profile.points[-1].words, per_worker=True, cores=cores, contention=times)
+    job = PlannedJob(profile, profile.points[-1].words, per_worker=True, cores=cores, contention=times)
     cluster = Cluster("emulated hosts", max(HOSTS), Wiring(pipes[0]), cores=cores, contention=times)
     return make(job, cluster, HOSTS, tuple(CHOICES.values()), pipes).rows
 
@@ -141,7 +141,7 @@ def main() -> None:
                 say.print(f"Rehearsal: {key}")
                 found[key] = asdict(measured(choice, hosts, link))
                 keep(measured=found)
-    scores, _ = score(predict(state), [Measured(**one) for one in found.values()])
+    scores, _ = score(predict(state), [MeasuredSetting(**one) for one in found.values()])
     profile = Profile.of(state["profile"])
     print(f"{profile.parameters:,} parameters; one worker alone computes a step in {_alone(profile):.3f} s; ", end="")
     print(", ".join(f"{hosts} replicas take {times:.2f} times as long" for hosts, times in state["contention"].items()))

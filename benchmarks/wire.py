@@ -15,7 +15,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from lockstep.lab.emulated_network import Network
+from lockstep.lab.emulated_network import EmulatedNetwork
 from lockstep.lab.trial import attempt
 from lockstep.run.journal import read
 
@@ -47,7 +47,7 @@ def sent(config: Path, run: Path, settings: list[str], servers: int, workers: in
     """Bytes that all processes together sent in one run. `resilient` has a launcher and a lighthouse of its own: all on one
     host, on whose loopback the workers meet."""
     if "strategy.name=resilient" in settings:
-        with Network(1) as network:
+        with EmulatedNetwork(1) as network:
             (host,) = network.members
             words = [
                 "train",
@@ -61,7 +61,7 @@ def sent(config: Path, run: Path, settings: list[str], servers: int, workers: in
             ]
             subprocess.run(host.command([sys.executable, "-m", "lockstep", *words]), check=True, capture_output=True)
             return host.counter("tx_bytes", "lo")
-    with Network(workers + servers) as network:
+    with EmulatedNetwork(workers + servers) as network:
         attempt(run, config, [*settings, f"train.steps={steps}"], workers, servers, without="", network=network)
         return sum(host.counter("tx_bytes") for host in network.members)
 

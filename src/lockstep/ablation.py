@@ -11,7 +11,7 @@ from lockstep.errors import LockstepError
 KNOWN = ("nothing", "communication", "input")
 
 
-def left_out() -> list[str]:
+def disabled() -> list[str]:
     """What this process was told to do without."""
     names = [name for name in os.environ.get("LOCKSTEP_WITHOUT", "").split(",") if name]
     for name in names:

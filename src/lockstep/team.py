@@ -33,13 +33,13 @@ class Team:
         return self.rank >= self.size
 
     @property
-    def apart(self) -> bool:
+    def elastic(self) -> bool:
         """Do the workers come and go, so that no group connects them?"""
         return self.size > 1 and self.facts is None
 
-    def party(self) -> "Team":
+    def deciders(self) -> "Team":
         """Those who settle small facts with this worker."""
-        return self.alone() if self.apart else self
+        return self.alone() if self.elastic else self
 
     def alone(self) -> "Team":
         """This worker as a team of its own."""
@@ -99,9 +99,9 @@ def pick_device(wanted: str, local_rank: int) -> torch.device:
     return torch.device("cuda", local_rank)
 
 
-def join(device: str = "auto", timeout_seconds: float = 600.0, servers: int = 0, apart: bool = False) -> Team:
+def join(device: str = "auto", timeout_seconds: float = 600.0, servers: int = 0, elastic: bool = False) -> Team:
     """Meets the other processes that the environment (RANK, WORLD_SIZE, MASTER_ADDR, ...) tells of; the last `servers`
-    of them hold parameters. `apart`: they come and go, and nobody is met now."""
+    of them hold parameters. `elastic`: they come and go, and nobody is met now."""
     rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     workers = size - servers
     if workers < 1:
@@ -115,7 +115,7 @@ def join(device: str = "auto", timeout_seconds: float = 600.0, servers: int = 0,
         return Team(rank, size, place)
     if place.type == "cuda":
         torch.cuda.set_device(place)
-    if apart:
+    if elastic:
         return Team(rank, size, place, timeout_seconds=timeout_seconds)
     backend = "cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo"
     if "MASTER_ADDR" not in os.environ or "MASTER_PORT" not in os.environ:

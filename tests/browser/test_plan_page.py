@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from lockstep.lab.plan.cluster import load, pipe
-from lockstep.lab.plan.job import Job
+from lockstep.lab.plan.job import PlannedJob
 from lockstep.lab.plan.plan_page import page as plan_page
 from lockstep.lab.plan.predict import make
 from pages import CHROMIUM, MARKS, keep, opened
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium h
 
 @pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (375, "dark")])
 def test_charts_are_drawn_and_nothing_sticks_out(browser: Browser, tmp_path: Path, width: int, scheme: str) -> None:
-    job, links = Job(profile(spread=0.03), 1000, per_worker=True), [pipe("1gbit"), pipe("10gbit")]
+    job, links = PlannedJob(profile(spread=0.03), 1000, per_worker=True), [pipe("1gbit"), pipe("10gbit")]
     path = tmp_path / "plan.html"
     path.write_text(plan_page(make(job, load("office"), [1, 2, 4, 8, 16], links=links, steps=50_000)))
     with opened(browser, path, width, scheme) as page:

@@ -129,7 +129,7 @@ def main() -> None:
         name for name, p in sharded.module.named_parameters() if p.ndim > 1 and not hasattr(p, "to_local")
     ]
     seen["single norms"] = [o.grad_norm for o in take_steps(single, [[rank] for rank in range(team.size)], precision)]
-    with sharded.quiesce() as ours, single.quiesce() as whole:
+    with sharded.snapshot() as ours, single.snapshot() as whole:
         pairs = list(zip(ours.module.named_parameters(), whole.module.named_parameters(), strict=True))
         assert all(mine == other for (mine, _), (other, _) in pairs)
         seen["apart"] = {name: float((p - q).detach().abs().max()) for (name, p), (_, q) in pairs}

@@ -13,7 +13,7 @@ from torch import nn
 
 from conftest import Tiny, lockstep, saved_parts
 from lockstep.parallel.adamw import AdamW
-from lockstep.parallel.local_sgd import Local
+from lockstep.parallel.local_sgd import LocalSgd
 from lockstep.parallel.strategy import Context
 from lockstep.parallel.strategy_settings import StrategySettings
 from lockstep.team import Team
@@ -29,8 +29,8 @@ def group() -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def ready(settings: StrategySettings, loss_scale: float | None = None) -> Local:
-    device, strategy = torch.device("cpu"), Local(settings)
+def ready(settings: StrategySettings, loss_scale: float | None = None) -> LocalSgd:
+    device, strategy = torch.device("cpu"), LocalSgd(settings)
     make_optimizer = partial(AdamW, betas=(0.9, 0.98), epsilon=1e-9, weight_decay=0.0)
     context = Context(Team(0, 1, device), clip=None, loss_scale=loss_scale)
     strategy.setup(nn.Linear(9, 11), make_optimizer, PhaseClock(device), context, None)
@@ -44,7 +44,7 @@ def test_what_a_worker_judged_for_itself_is_its_own_after_a_resume(group: None) 
     for step in saved.updater.optimizer.steps:
         step.fill_(7.0)
     saved.updater.guard.judge(math.inf)
-    with saved.quiesce():
+    with saved.snapshot():
         state = saved.state()
     others = state.scalars | {"loss_scale.value": 64.0, "optimizer.step": 9.0}
     assert loaded.load(others, state.private.get) == []

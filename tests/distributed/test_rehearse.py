@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from conftest import Tiny, command, emulated_network, lockstep, steps
-from lockstep.lab.emulated_network import Network
+from lockstep.lab.emulated_network import EmulatedNetwork
 from lockstep.lab.together import Program, together
 
 pytestmark = emulated_network
@@ -81,7 +81,7 @@ while time.monotonic() < end:
 def stream(link: str) -> float:
     """Bits per second of a plain TCP stream through such a link, by the switch's counters."""
     counts: list[tuple[float, int]] = []
-    with Network(2, link) as network:
+    with EmulatedNetwork(2, link) as network:
         programs = [
             Program(host.command([sys.executable, "-c", text]), {})
             for host, text in zip(network.members, (TAKE, SEND), strict=True)

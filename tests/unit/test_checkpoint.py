@@ -12,7 +12,7 @@ from lockstep.data.data_settings import BatchSettings, DataSettings, VocabularyS
 from lockstep.errors import LockstepError
 from lockstep.models.model_settings import LstmSettings, TransformerSettings, TranslationSettings
 from lockstep.parallel.strategy import State
-from lockstep.run.checkpoint import Progress, Saved, listed, newest_whole, read_saved
+from lockstep.run.checkpoint import Checkpoint, Progress, find_newest_whole, list_all, read_checkpoint
 from lockstep.tasks.translation import Translation
 from lockstep.team import Team
 from lockstep.train import checkpoint_files
@@ -50,7 +50,7 @@ def export(folder: Path) -> None:
     (folder / "vocabulary.model").write_bytes(b"pieces")
 
 
-def everything(all_saved: list[Saved]) -> set[Path]:
+def everything(all_saved: list[Checkpoint]) -> set[Path]:
     return {saved.path for saved in all_saved}
 
 
@@ -58,26 +58,26 @@ def save(
     folder: Path,
     step: int,
     score: float | None = None,
-    keep: Callable[[list[Saved]], set[Path]] = everything,
+    keep: Callable[[list[Checkpoint]], set[Path]] = everything,
     scalars: dict[str, float] | None = None,
-) -> Saved:
+) -> Checkpoint:
     progress = Progress(step=step, epoch=1, cursor=step + 7, score=score)
     state = State(tensors(float(step)), scalars or {})
     checkpoint_files.save(folder, progress, CONFIG, state, export, ALONE, keep)
-    saved = read_saved(folder / f"step-{step:08d}")
+    saved = read_checkpoint(folder / f"step-{step:08d}")
     assert saved is not None
     return saved
 
 
 def steps(folder: Path) -> list[int]:
-    return [saved.step for saved in listed(folder)]
+    return [saved.step for saved in list_all(folder)]
 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def state_file(saved: Saved) -> Path:
+def state_file(saved: Checkpoint) -> Path:
     (file,) = (saved.path / "state").glob("*.safetensors")
     return file
 
@@ -95,7 +95,7 @@ def test_progress_and_scalars_are_read_back(tmp_path: Path) -> None:
     progress = Progress(7, 1, 14, 2, 3, 4, best_score=31.25, best_step=5, score=30.1)
     scalars = {"optimizer.step": 7.0, "loss_scale.value": 1 / 3}
     checkpoint_files.save(tmp_path, progress, CONFIG, State(tensors(), scalars), export, ALONE, everything)
-    (saved,) = listed(tmp_path)
+    (saved,) = list_all(tmp_path)
     progress.scalars = scalars
     assert saved.progress() == progress
     assert saved.manifest["config"] == CONFIG
@@ -103,7 +103,7 @@ def test_progress_and_scalars_are_read_back(tmp_path: Path) -> None:
 
 def test_the_size_returned_is_that_of_all_files(tmp_path: Path) -> None:
     size = checkpoint_files.save(tmp_path, Progress(1), CONFIG, State(tensors()), export, ALONE, everything)
-    (saved,) = listed(tmp_path)
+    (saved,) = list_all(tmp_path)
     assert size == sum(path.stat().st_size for path in saved.path.rglob("*") if path.is_file())
 
 
@@ -121,46 +121,46 @@ def test_nothing_in_a_checkpoint_is_a_pickle(tmp_path: Path) -> None:
 def test_a_whole_checkpoint_has_no_damage(tmp_path: Path) -> None:
     save(tmp_path, 1)
     saved = save(tmp_path, 2)
-    found, passed = newest_whole(tmp_path)
+    found, passed = find_newest_whole(tmp_path)
     assert found is not None
     assert (found.path, found.damage(), passed) == (saved.path, None, [])
 
 
-def flip_a_byte(saved: Saved) -> str:
+def flip_a_byte(saved: Checkpoint) -> str:
     data = bytearray(state_file(saved).read_bytes())
     data[-3] ^= 1
     state_file(saved).write_bytes(data)
     return f"state/{state_file(saved).name} does not match its digest"
 
 
-def truncate(saved: Saved) -> str:
+def truncate(saved: Checkpoint) -> str:
     state_file(saved).write_bytes(state_file(saved).read_bytes()[:-1])
     return f"state/{state_file(saved).name} does not match its digest"
 
 
-def empty(saved: Saved) -> str:
+def empty(saved: Checkpoint) -> str:
     state_file(saved).write_bytes(b"")
     return f"state/{state_file(saved).name} does not match its digest"
 
 
-def lose_a_file(saved: Saved) -> str:
+def lose_a_file(saved: Checkpoint) -> str:
     (saved.path / "model" / "vocabulary.model").unlink()
     return "model/vocabulary.model is missing"
 
 
-def lose_the_manifest(saved: Saved) -> str:
+def lose_the_manifest(saved: Checkpoint) -> str:
     (saved.path / "manifest.json").unlink()
     return "no readable manifest"
 
 
-def cut_the_manifest(saved: Saved) -> str:
+def cut_the_manifest(saved: Checkpoint) -> str:
     manifest = saved.path / "manifest.json"
     manifest.write_bytes(manifest.read_bytes()[:100])
     return "no readable manifest"
 
 
-def garble(content: bytes) -> Callable[[Saved], str]:
-    def damage(saved: Saved) -> str:
+def garble(content: bytes) -> Callable[[Checkpoint], str]:
+    def damage(saved: Checkpoint) -> str:
         (saved.path / "manifest.json").write_bytes(content)
         return "no readable manifest"
 
@@ -185,10 +185,12 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
-def test_a_damaged_checkpoint_is_passed_over_with_a_sentence(tmp_path: Path, damage: Callable[[Saved], str]) -> None:
+def test_a_damaged_checkpoint_is_passed_over_with_a_sentence(
+    tmp_path: Path, damage: Callable[[Checkpoint], str]
+) -> None:
     whole = save(tmp_path, 1)
     reason = damage(save(tmp_path, 2))
-    found, passed = newest_whole(tmp_path)
+    found, passed = find_newest_whole(tmp_path)
     assert found is not None
     assert found.path == whole.path
     assert passed == [f"step-00000002: {reason}"]
@@ -198,7 +200,7 @@ def test_a_changed_figure_in_the_manifest_is_damage(tmp_path: Path) -> None:
     whole, other = save(tmp_path, 1), save(tmp_path, 2)
     manifest = other.path / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"cursor": 9', '"cursor": 8'))
-    found, passed = newest_whole(tmp_path)
+    found, passed = find_newest_whole(tmp_path)
     assert found is not None
     assert found.path == whole.path
     assert len(passed) == 1
@@ -207,18 +209,18 @@ def test_a_changed_figure_in_the_manifest_is_damage(tmp_path: Path) -> None:
 def test_several_damaged_checkpoints_are_all_named(tmp_path: Path) -> None:
     for step in (1, 2, 3, 4):
         save(tmp_path, step)
-    for saved in listed(tmp_path)[1:]:
+    for saved in list_all(tmp_path)[1:]:
         flip_a_byte(saved)
-    found, passed = newest_whole(tmp_path)
+    found, passed = find_newest_whole(tmp_path)
     assert found is not None
     assert found.step == 1
     assert [sentence.split(":")[0] for sentence in passed] == ["step-00000004", "step-00000003", "step-00000002"]
 
 
 def test_without_any_whole_checkpoint_there_is_none(tmp_path: Path) -> None:
-    assert newest_whole(tmp_path / "nowhere") == (None, [])
+    assert find_newest_whole(tmp_path / "nowhere") == (None, [])
     flip_a_byte(save(tmp_path, 1))
-    found, passed = newest_whole(tmp_path)
+    found, passed = find_newest_whole(tmp_path)
     assert found is None
     assert len(passed) == 1
 
@@ -226,7 +228,7 @@ def test_without_any_whole_checkpoint_there_is_none(tmp_path: Path) -> None:
 def test_a_damaged_checkpoint_of_the_same_step_is_replaced(tmp_path: Path) -> None:
     flip_a_byte(save(tmp_path, 1))
     save(tmp_path, 1)
-    (saved,) = listed(tmp_path)
+    (saved,) = list_all(tmp_path)
     assert saved.damage() is None
 
 
@@ -248,7 +250,7 @@ def test_sweeping_leaves_whole_checkpoints_alone(tmp_path: Path) -> None:
 
 def test_leftovers_are_no_checkpoints(tmp_path: Path) -> None:
     save(tmp_path, 1).path.rename(tmp_path / ".step-00000001.partial")
-    assert newest_whole(tmp_path) == (None, [])
+    assert find_newest_whole(tmp_path) == (None, [])
 
 
 def test_the_last_and_the_best_are_kept(tmp_path: Path) -> None:
@@ -302,7 +304,7 @@ def test_a_failed_save_leaves_the_checkpoints_before_it_whole(tmp_path: Path) ->
 
     with pytest.raises(LockstepError, match="step-00000002 could not be written: No space left on device"):
         checkpoint_files.save(tmp_path, Progress(2), CONFIG, State(tensors()), fail, ALONE, lambda all_saved: set())
-    found, passed = newest_whole(tmp_path)
+    found, passed = find_newest_whole(tmp_path)
     assert found is not None
     assert (found.path, passed) == (whole.path, [])
 
@@ -353,7 +355,7 @@ def test_a_score_is_added_to_a_whole_checkpoint_and_decides_what_stays(tmp_path:
     before = save(tmp_path, 2, keep=keep, scalars={"optimizer.step": 2.0})
     assert steps(tmp_path) == [1, 2]
     checkpoint_files.note_score(before.path, Progress(step=2, score=0.4, best_score=0.4, best_step=2), keep)
-    [after] = listed(tmp_path)
+    [after] = list_all(tmp_path)
     assert after.manifest["files"] == before.manifest["files"]
     assert after.manifest["progress"]["scalars"] == before.manifest["progress"]["scalars"]
     assert (after.score, after.damage()) == (0.4, None)

@@ -9,7 +9,7 @@ import yaml
 
 from lockstep.cli.compare_command import sparkline
 from lockstep.explain.compare_rows import differences, figures
-from lockstep.explain.compare_runs import Comparison, Curve, compare
+from lockstep.explain.compare_runs import ComparedCurve, RunComparison, compare
 from lockstep.explain.pages.compare_page import page
 
 
@@ -54,7 +54,7 @@ def make(
     return folder
 
 
-def both(tmp_path: Path, **of_b: Any) -> Comparison:
+def both(tmp_path: Path, **of_b: Any) -> RunComparison:
     return compare({"a": make(tmp_path / "a"), "b": make(tmp_path / "b", **of_b)})
 
 
@@ -91,8 +91,8 @@ def test_what_makes_figures_hard_to_compare_is_said(tmp_path: Path, of_b: dict[s
 
 def test_curves_run_along_steps_words_and_time(tmp_path: Path) -> None:
     side = both(tmp_path).sides[0]
-    assert side.curves["training loss"] == Curve([1, 2, 3], [100, 200, 300], [1.0, 2.0, 4.0], [4.0, 3.0, 2.5])
-    assert side.curves["sacrebleu"] == Curve([2], [200], [3.0], [10.0])
+    assert side.curves["training loss"] == ComparedCurve([1, 2, 3], [100, 200, 300], [1.0, 2.0, 4.0], [4.0, 3.0, 2.5])
+    assert side.curves["sacrebleu"] == ComparedCurve([2], [200], [3.0], [10.0])
     assert side.curves["validation loss"].value == [3.0]
     assert (side.words, side.seconds) == (300, 4.0)
 
@@ -108,7 +108,7 @@ def test_the_pause_between_launches_is_no_training_time_but_lost_steps_are(tmp_p
         step(2, 5005.0, 2.0, attempt=2),
     ]
     side = both(tmp_path, lines=lines).sides[1]
-    assert side.curves["training loss"] == Curve([1, 2], [100, 200], [10.0, 30.0], [4.0, 2.0])
+    assert side.curves["training loss"] == ComparedCurve([1, 2], [100, 200], [10.0, 30.0], [4.0, 2.0])
     assert side.seconds == 30.0
 
 
@@ -119,7 +119,7 @@ def test_words_of_steps_that_other_workers_took_are_counted(tmp_path: Path) -> N
 
 def test_a_step_without_a_loss_leaves_no_point(tmp_path: Path) -> None:
     side = both(tmp_path, lines=[launch(0.0), step(1, 1.0, None), step(2, 2.0, 3.0)]).sides[1]
-    assert side.curves["training loss"] == Curve([2], [200], [2.0], [3.0])
+    assert side.curves["training loss"] == ComparedCurve([2], [200], [2.0], [3.0])
 
 
 def test_the_best_score_that_all_reached_is_timed(tmp_path: Path) -> None:
@@ -150,8 +150,8 @@ def test_a_run_that_has_not_begun_can_be_compared(tmp_path: Path) -> None:
 
 
 def test_long_curves_are_thinned_by_means(tmp_path: Path) -> None:
-    curve = Curve(*([float(number) for number in range(10)] for _ in range(4)))
-    assert curve.thinned(5) == Curve(*([0.5, 2.5, 4.5, 6.5, 8.5] for _ in range(4)))
+    curve = ComparedCurve(*([float(number) for number in range(10)] for _ in range(4)))
+    assert curve.thinned(5) == ComparedCurve(*([0.5, 2.5, 4.5, 6.5, 8.5] for _ in range(4)))
     assert curve.thinned(10) == curve
     assert len(curve.thinned(4).value) == 4
 

@@ -8,16 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from lockstep.data.corpus.binary_corpus import Corpus, Row, SetWriter, Side, id_type, seal
+from lockstep.data.corpus.binary_corpus import Corpus, CorpusRow, LanguageSide, SetWriter, id_type, seal
 from lockstep.errors import LockstepError
 
 FACTS: dict[str, Any] = {"settings": {}, "files": [], "grammar_version": None}
 
 
-def row(text: str, *sentences: list[int]) -> Row:
+def row(text: str, *sentences: list[int]) -> CorpusRow:
     ids = np.array(sum(sentences, []), np.int32)
     lengths = np.array([len(sentence) for sentence in sentences], np.int32)
-    return Row(ids, lengths, len(text.encode()), len(text.split()), text.encode())
+    return CorpusRow(ids, lengths, len(text.encode()), len(text.split()), text.encode())
 
 
 def make(folder: Path, size: int = 300) -> Corpus:
@@ -106,7 +106,7 @@ def test_gather_is_the_sentences_one_after_the_other(case: tuple[list[int], np.n
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     ids = np.arange(offsets[-1]).astype(np.uint16)
     expected = [word for index in indices for word in ids[offsets[index] : offsets[index + 1]].tolist()]
-    found, found_lengths = Side(ids, offsets).gather(indices)
+    found, found_lengths = LanguageSide(ids, offsets).gather(indices)
     assert found.tolist() == expected
     assert found_lengths.tolist() == [lengths[index] for index in indices]
 

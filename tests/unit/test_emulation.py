@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lockstep.errors import LockstepError
-from lockstep.lab.emulated_network import Network, check_able, rate_bits
-from lockstep.lab.rehearsal import Cluster, Meter
+from lockstep.lab.emulated_network import EmulatedNetwork, check_able, rate_bits
+from lockstep.lab.rehearsal import EmulatedCluster, Meter
 from lockstep.lab.together import Program, together
 
 
@@ -39,15 +39,18 @@ def test_without_its_tools_they_are_named(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_meter_counts_the_busiest_host_between_two_moments() -> None:
     times, sent = [10.0, 11.0, 12.0, 13.0, 14.0], [[0, 0], [100, 50], [300, 60], [400, 70], [400, 80]]
-    meter = Meter(Network(2), times=times, sent=sent)
+    meter = Meter(EmulatedNetwork(2), times=times, sent=sent)
     assert meter.between(10.0, 13.5) == 400.0
     assert meter.between(10.5, 14.0) == 350.0
     assert meter.between(11.0, 13.5) is None, "too short to tell"
 
 
 def test_a_cluster_is_named_for_a_person() -> None:
-    assert Cluster(2, "1gbit").text() == "2 emulated hosts, 1gbit"
-    assert Cluster(2, None, 2, 1).text() == "2 emulated hosts x 2 workers and 1 of parameter servers, unlimited links"
+    assert EmulatedCluster(2, "1gbit").text() == "2 emulated hosts, 1gbit"
+    assert (
+        EmulatedCluster(2, None, 2, 1).text()
+        == "2 emulated hosts x 2 workers and 1 of parameter servers, unlimited links"
+    )
 
 
 def python(text: str) -> Program:

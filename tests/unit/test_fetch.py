@@ -17,7 +17,7 @@ import yaml
 from conftest import command, lockstep
 from fileserver import FileServer, file_server
 from lockstep.data.catalog import download as downloading
-from lockstep.data.catalog.entries import Entry, Source
+from lockstep.data.catalog.entries import CatalogEntry, Source
 from lockstep.data.catalog.fetch import Fetched, fetch, resolve
 from lockstep.errors import LockstepError
 
@@ -58,7 +58,7 @@ def heard() -> Heard:
     return Heard()
 
 
-def entry(*sources: str | dict[str, object], also: tuple[str, ...] = ()) -> Entry:
+def entry(*sources: str | dict[str, object], also: tuple[str, ...] = ()) -> CatalogEntry:
     tree = {
         "title": "a test",
         "recipe": "cifar10",
@@ -67,14 +67,14 @@ def entry(*sources: str | dict[str, object], also: tuple[str, ...] = ()) -> Entr
         "splits": "none",
         "pieces": {"piece": {"sources": list(sources), "also": list(also)}},
     }
-    return Entry.model_validate(tree)
+    return CatalogEntry.model_validate(tree)
 
 
 def known(address: str) -> dict[str, object]:
     return {"address": address, "digest": DIGEST, "bytes": len(CONTENT)}
 
 
-def fetch_one(wanted: Entry, cache: Path, heard: Heard, tries: int = 3, folder: Path | None = None) -> Fetched:
+def fetch_one(wanted: CatalogEntry, cache: Path, heard: Heard, tries: int = 3, folder: Path | None = None) -> Fetched:
     return fetch("corpus", wanted, heard, cache=cache, folder=folder, tries=tries)["piece"]
 
 

@@ -1,7 +1,7 @@
 import torch
 from torch import nn
 
-from lockstep.parallel.sharded.full_copy import Hollow
+from lockstep.parallel.sharded.full_copy import FullCopy
 
 
 class Tied(nn.Module):
@@ -17,7 +17,7 @@ def sizes(module: nn.Module) -> set[int]:
 
 def test_a_hollow_model_has_parameters_only_while_it_is_filled() -> None:
     model = Tied()
-    hollow = Hollow(model)
+    hollow = FullCopy(model)
     assert sizes(hollow._copy) == {0}
     with hollow.filled(model.named_parameters(), model.named_buffers()) as filled:
         assert type(filled) is Tied
@@ -31,7 +31,7 @@ def test_a_hollow_model_has_parameters_only_while_it_is_filled() -> None:
 
 def test_it_shows_the_parameters_of_the_moment() -> None:
     model = Tied()
-    hollow = Hollow(model)
+    hollow = FullCopy(model)
     for value in (1.0, 2.0):
         nn.init.constant_(model.first.weight, value)
         with hollow.filled(model.named_parameters(), model.named_buffers()) as filled:

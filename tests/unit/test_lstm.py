@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.config import load
-from lockstep.models.lstm import Lstm, Memory, Unit
+from lockstep.models.lstm import EncoderMemory, Lstm, LstmCell
 from lockstep.models.make_model import make_model
 from lockstep.models.model_settings import LstmSettings
-from lockstep.models.packed import Layout, Reading
+from lockstep.models.packed import AttentionGrid, Layout
 from lockstep.tasks.translation import PairBatch, TranslationLoss
 
 VOCABULARY, WIDTH = 20, 6
@@ -62,7 +62,7 @@ def test_the_field_report_s_model_has_its_19_parameter_tensors() -> None:
 
 def test_a_unit_computes_what_torch_s_lstm_computes() -> None:
     """With torch's two kernels side by side and its two biases added."""
-    reference, unit = nn.LSTM(4, WIDTH), Unit(4, WIDTH)
+    reference, unit = nn.LSTM(4, WIDTH), LstmCell(4, WIDTH)
     for_input, for_state, bias, other_bias = reference.parameters()
     with torch.no_grad():
         unit.kernel.copy_(torch.cat([for_input, for_state], dim=1))
@@ -90,7 +90,7 @@ def test_kernels_are_given_matrices_in_one_piece(monkeypatch: pytest.MonkeyPatch
 def by_the_book(model: Lstm, source: list[int], target: list[int]) -> Tensor:
     """One sentence, word by word and without torch's sequence kernels."""
 
-    def run(unit: Unit, inputs: list[Tensor], output: Tensor, cell: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
+    def run(unit: LstmCell, inputs: list[Tensor], output: Tensor, cell: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
         outputs = []
         for x in inputs:
             i, f, g, o = (unit.kernel @ torch.cat([x, output]) + unit.bias).chunk(4)
@@ -158,7 +158,7 @@ def test_the_same_words_have_the_same_loss_and_gradient_in_any_batch() -> None:
 @pytest.mark.parametrize("lengths", [[5, 1, 3, 7], [4, 4, 4], [1], [1, 2]])
 def test_reading_is_a_round_trip_from_the_first_words_to_the_last(lengths: list[int]) -> None:
     layout = Layout.of(np.array(lengths))
-    reading = Reading.of(layout, torch.device("cpu"))
+    reading = AttentionGrid.of(layout, torch.device("cpu"))
     packed = torch.arange(1.0, 2 * sum(lengths) + 1).view(-1, 2)
     read = packed[reading.order]
     assert reading.counts.tolist() == [sum(length > place for length in lengths) for place in range(max(lengths))]
@@ -171,7 +171,7 @@ def test_reading_is_a_round_trip_from_the_first_words_to_the_last(lengths: list[
 
 
 def test_the_gradients_of_reading_are_right() -> None:
-    reading = Reading.of(Layout.of(np.array([2, 3, 1])), torch.device("cpu"))
+    reading = AttentionGrid.of(Layout.of(np.array([2, 3, 1])), torch.device("cpu"))
     words = torch.randn(6, 2, dtype=torch.double, requires_grad=True)
     grid = torch.randn(3, 3, 2, dtype=torch.double, requires_grad=True)
     assert torch.autograd.gradcheck(reading.pack, (words,))
@@ -256,7 +256,7 @@ def test_bf16_autocast_stays_near_fp32(targets: np.ndarray) -> None:
 def test_the_memory_keeps_the_order_of_the_batch() -> None:
     model = small()
     memory = model.encode(ids(MIXED), Layout.of(MIXED))
-    assert isinstance(memory, Memory)
+    assert isinstance(memory, EncoderMemory)
     for row, words in enumerate(ids(MIXED).split(MIXED.tolist())):
         alone = model.encode(words, Layout.of(MIXED[[row]]))
         assert_close(memory.words[row, : len(words)], alone.words[0])

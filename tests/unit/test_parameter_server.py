@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from lockstep.parallel.adamw import AdamW
-from lockstep.parallel.flat_parameters import Flat
-from lockstep.parallel.server.channel import Arrived, Desk
-from lockstep.parallel.server.embedding_rows import Table, Tables
+from lockstep.parallel.flat_parameters import FlatParameters
+from lockstep.parallel.server.channel import Arrived, InProcess
+from lockstep.parallel.server.embedding_rows import EmbeddingRows, EmbeddingTable
 from lockstep.parallel.server.packets import cut, lay_out
-from lockstep.parallel.server.shard import Part
-from lockstep.parallel.server.shard_server import Apart
+from lockstep.parallel.server.shard import ParameterShard
+from lockstep.parallel.server.shard_server import AsyncUpdates
 from lockstep.parallel.sgd import Sgd
 from lockstep.parallel.strategy import MakeOptimizer
 
@@ -38,7 +38,7 @@ def test_parts_are_equal_and_no_packet_is_too_large(size: int, parts: int, packe
 def test_parameters_and_gradients_become_stretches_of_one_vector() -> None:
     module = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2, bias=False))
     before = {name: value.clone() for name, value in module.state_dict().items()}
-    flat = Flat(module, gradients=True)
+    flat = FlatParameters(module, gradients=True)
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
     flat.values.mul_(2)
     assert all(torch.equal(value, 2 * before[name]) for name, value in module.state_dict().items())
@@ -56,7 +56,7 @@ def test_a_part_updates_as_the_whole_model_would(make: MakeOptimizer) -> None:
     torch.manual_seed(1)
     start, gradients = torch.randn(10), [torch.randn(10) for _ in range(3)]
     whole = make({"": nn.Parameter(start.clone())})
-    part = Part([4, 6], make, CPU, CPU)
+    part = ParameterShard([4, 6], make, CPU, CPU)
     part.fill(start, {name: torch.zeros(10) for name in whole.MOMENTS}, 0)
     for gradient in gradients:
         whole.step([gradient], 0.1)
@@ -70,7 +70,7 @@ def test_a_part_updates_as_the_whole_model_would(make: MakeOptimizer) -> None:
 @pytest.mark.parametrize(("place", "update"), [("cpu", "cpu"), ("cpu", "meta"), ("meta", "meta")])
 def test_parameters_and_update_lie_where_they_are_told_to(place: str, update: str) -> None:
     """Meta tensors stand for a GPU's here: they know their device and shape and hold nothing."""
-    part = Part([4, 6], ADAMW, torch.device(place), torch.device(update))
+    part = ParameterShard([4, 6], ADAMW, torch.device(place), torch.device(update))
     assert part.values.device.type == place
     assert {packet.device.type for packet in part.packets} == {place}
     assert {part.moment(name).device.type for name in AdamW.MOMENTS} == {update}
@@ -101,8 +101,8 @@ def test_no_gradient_is_staler_than_the_bound_and_nobody_waits_for_ever(
 ) -> None:
     """Workers take parameters and apply gradients in any order; one that must wait does so in its own thread."""
     bound = workers - 1 + slack
-    part = Part([1], ADAMW, CPU, CPU)
-    rule = Apart(part, workers, bound)
+    part = ParameterShard([1], ADAMW, CPU, CPU)
+    rule = AsyncUpdates(part, workers, bound)
     ears = [Ears() for _ in range(workers)]
     waiting: dict[int, threading.Thread] = {}
     computing: set[int] = set()
@@ -129,7 +129,7 @@ def test_no_gradient_is_staler_than_the_bound_and_nobody_waits_for_ever(
 
 
 def test_a_worker_that_dies_is_not_waited_for() -> None:
-    rule = Apart(Part([1], ADAMW, CPU, CPU), 2, bound=1)
+    rule = AsyncUpdates(ParameterShard([1], ADAMW, CPU, CPU), 2, bound=1)
     for worker in (0, 1):
         rule.join(worker)
     rule.apply(0, Ears(), True, 1.0, 0.1)
@@ -144,7 +144,7 @@ def test_a_worker_that_dies_is_not_waited_for() -> None:
 
 
 def test_a_failure_reaches_whoever_waits_at_the_desk() -> None:
-    desk = Desk()
+    desk = InProcess()
     arrived = desk.worker.expect(torch.empty(1), 0)
     desk.holder.send(torch.ones(1), 0)
     arrived()
@@ -168,7 +168,7 @@ class Words(nn.Module):
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 9])
 def test_tables_are_cut_by_rows_and_everything_is_in_one_packet(parts: int) -> None:
-    flat = Flat(Words(), first=["table.weight"])
+    flat = FlatParameters(Words(), first=["table.weight"])
     packets = [packet for part in lay_out(flat, ["table.weight"], parts, 6) for packet in part]
     assert sorted(i for packet in packets for i in range(packet.begin, packet.begin + packet.size)) == list(range(41))
     for packet in packets:
@@ -182,11 +182,11 @@ def test_tables_are_cut_by_rows_and_everything_is_in_one_packet(parts: int) -> N
 def test_only_rows_that_are_needed_and_have_changed_are_fetched() -> None:
     asked: list[list[int]] = []
 
-    def fetch(table: Table, rows: Tensor) -> None:
+    def fetch(table: EmbeddingTable, rows: Tensor) -> None:
         asked.append(rows.tolist())
 
     module = Words()
-    tables = Tables(module, fetch)
+    tables = EmbeddingRows(module, fetch)
     module(torch.tensor([4, 1, 4]))
     assert asked == []
     tables.changed()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lockstep.errors import LockstepError
 from lockstep.lab.plan.cluster import load, pipe
 from lockstep.lab.plan.costs import Pipe, Wiring
-from lockstep.lab.plan.job import STRATEGIES, Choice, Job
+from lockstep.lab.plan.job import STRATEGIES, Choice, PlannedJob
 from lockstep.lab.plan.predict import USUAL, make, recommend
 from lockstep.lab.plan.profile import Point, Profile
 from lockstep.lab.plan.step_model import Forecast, forecast
@@ -20,8 +20,10 @@ from planning import profile
 GIGABIT = Pipe("1gbit", 125e6)
 
 
-def predicted(choice: Choice, workers: float = 2, job: Job | None = None, pipe: Pipe = GIGABIT) -> Forecast:
-    return forecast(job or Job(profile(), 1000, True), choice, Wiring(pipe), np.array([workers]), (0.0, 0.0, 0.0))
+def predicted(choice: Choice, workers: float = 2, job: PlannedJob | None = None, pipe: Pipe = GIGABIT) -> Forecast:
+    return forecast(
+        job or PlannedJob(profile(), 1000, True), choice, Wiring(pipe), np.array([workers]), (0.0, 0.0, 0.0)
+    )
 
 
 @pytest.mark.parametrize(
@@ -36,7 +38,7 @@ def predicted(choice: Choice, workers: float = 2, job: Job | None = None, pipe: 
 )
 def test_steps_that_were_measured_over_a_gigabit_are_met_within_a_tenth(choice: Choice, measured: float) -> None:
     """59 million parameters between two hosts, 0.34 s of computing."""
-    job = Job(profile(59, forward=0.1, backward=0.2, update=0.04), 1000, True)
+    job = PlannedJob(profile(59, forward=0.1, backward=0.2, update=0.04), 1000, True)
     assert predicted(choice, 2, job, pipe("1gbit")).step[0] == pytest.approx(measured, rel=0.1)
 
 
@@ -66,7 +68,7 @@ def test_a_dedicated_server_takes_all_gradients_over_its_one_link() -> None:
 def test_sums_in_the_middle_of_a_step_are_waited_for_by_workers_that_step_together() -> None:
     """Three sums of 125 kB: a millisecond each, and two latencies."""
     link = Pipe("1gbit", 125e6, latency_seconds=0.001)
-    plain, norm = (Job(replace(profile(), sums=sums), 1000, True) for sums in ((), (125_000,) * 3))
+    plain, norm = (PlannedJob(replace(profile(), sums=sums), 1000, True) for sums in ((), (125_000,) * 3))
 
     def more(choice: Choice, workers: float) -> float:
         return float(predicted(choice, workers, norm, link).step[0] - predicted(choice, workers, plain, link).step[0])
@@ -109,7 +111,7 @@ def test_an_async_server_is_bound_by_its_link_when_many_push_to_it() -> None:
 
 
 def test_workers_share_a_global_batch_and_keep_one_of_their_own() -> None:
-    shared, own = Job(profile(), 1000), Job(profile(), 1000, per_worker=True)
+    shared, own = PlannedJob(profile(), 1000), PlannedJob(profile(), 1000, per_worker=True)
     assert predicted(Choice("replicas"), 4, shared).computing[0] == pytest.approx(0.3 / 4 + 0.04)
     assert predicted(Choice("replicas"), 4, own).words[0] == 4000
 
@@ -123,7 +125,7 @@ def test_two_sizes_of_batch_tell_what_every_step_costs() -> None:
 
 
 def test_shared_cores_make_computing_slower_and_so_does_what_the_network_takes_of_them() -> None:
-    job = Job(profile(), 1000, True, cores=2, contention={1: 1.0, 2: 1.1, 4: 2.2})
+    job = PlannedJob(profile(), 1000, True, cores=2, contention={1: 1.0, 2: 1.1, 4: 2.2})
     assert predicted(Choice("replicas"), 3, job).computing[0] == pytest.approx(1.65 * 0.34)
     assert predicted(Choice("replicas"), 8, job).computing[0] == pytest.approx(4.4 * 0.34)
     busy = Pipe("busy", 125e6, host_seconds_per_byte=2e-9)
@@ -131,7 +133,7 @@ def test_shared_cores_make_computing_slower_and_so_does_what_the_network_takes_o
 
 
 def test_uneven_workers_wait_for_the_slowest() -> None:
-    steady, uneven = (Job(profile(spread=spread), 1000, True) for spread in (0.0, 0.1))
+    steady, uneven = (PlannedJob(profile(spread=spread), 1000, True) for spread in (0.0, 0.1))
     assert predicted(Choice(), 16, steady).waiting[0] == 0
     assert predicted(Choice(), 16, uneven).waiting[0] == pytest.approx(0.1 * 1.77 * 0.3, rel=0.02)
     assert predicted(Choice("local", every=100), 16, uneven).waiting[0] < 0.006
@@ -170,7 +172,7 @@ def test_one_worker_exchanges_nothing(strategy: str) -> None:
 
 
 def test_an_interval_holds_its_prediction_and_is_wide_for_a_device_that_was_not_measured() -> None:
-    job = Job(profile(), 1000, True)
+    job = PlannedJob(profile(), 1000, True)
     known, scaled = (make(job, load(name), [4], [Choice()]).rows[0] for name in ("office", "v100-nodes"))
     for row in (known, scaled):
         assert row.low < row.step_seconds < row.high
@@ -180,19 +182,19 @@ def test_an_interval_holds_its_prediction_and_is_wide_for_a_device_that_was_not_
 
 def test_thousands_of_workers_are_planned_at_once() -> None:
     begin = time.process_time()
-    made = make(Job(profile(), 1000, True), load("office"), range(1, 4097))
+    made = make(PlannedJob(profile(), 1000, True), load("office"), range(1, 4097))
     assert time.process_time() - begin < 10.0
     assert len(made.rows) == 4096 * len(USUAL)
 
 
 def test_time_and_dollars_to_the_end() -> None:
-    row = make(Job(profile(), 1000, True), load("v100-nodes"), [2], [Choice("replicas")], steps=1000).rows[0]
+    row = make(PlannedJob(profile(), 1000, True), load("v100-nodes"), [2], [Choice("replicas")], steps=1000).rows[0]
     assert row.seconds == pytest.approx(1000 * row.step_seconds)
     assert row.dollars == pytest.approx(2 * 3.06 * 340 / 3600, rel=0.01)
 
 
 def test_on_a_slow_link_it_names_what_helps_and_what_that_changes() -> None:
-    made = make(Job(profile(), 1000, True), load("office"), [8])
+    made = make(PlannedJob(profile(), 1000, True), load("office"), [8])
     (said,) = made.recommendations
     assert said.startswith("On 1gbit with 8 workers, instead of ")
     for word in (
@@ -206,7 +208,7 @@ def test_on_a_slow_link_it_names_what_helps_and_what_that_changes() -> None:
 
 
 def test_on_a_fast_link_plain_allreduce_is_enough() -> None:
-    made = make(Job(profile(), 1000, True), load("office"), [4], links=[pipe("100gbit")])
+    made = make(PlannedJob(profile(), 1000, True), load("office"), [4], links=[pipe("100gbit")])
     assert made.recommendations == [recommend(made.rows, "100gbit", 4)[0]]
     assert "plain allreduce is enough" in made.recommendations[0]
 
@@ -239,4 +241,4 @@ def test_a_strategy_that_is_none_is_refused_in_a_sentence(word: str) -> None:
 @pytest.mark.parametrize("workers", [[], [0], [10**6]])
 def test_numbers_of_workers_that_make_no_sense_are_refused(workers: list[int]) -> None:
     with pytest.raises(LockstepError):
-        make(Job(profile(), 1000), load("office"), workers)
+        make(PlannedJob(profile(), 1000), load("office"), workers)

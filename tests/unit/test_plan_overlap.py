@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from lockstep.lab.plan.overlap import Packet, Tensor, buckets, last_arrival, parts
+from lockstep.lab.plan.overlap import PlannedPacket, Tensor, buckets, last_arrival, parts
 from lockstep.parallel.server.packets import cut
 
 
@@ -57,8 +57,8 @@ def test_parts_are_those_that_the_servers_make(holders: int) -> None:
 
 def test_a_packet_is_ready_with_the_last_of_its_tensors() -> None:
     tensors = [Tensor("a", (10,), 1.0), Tensor("b", (10,), 0.5), Tensor("c", (10,), 0.2)]
-    assert buckets(tensors, 80 / 2**20) == [Packet(20, 0.5), Packet(10, 1.0)]
-    assert parts(tensors, 2, 1.0) == [[Packet(15, 1.0)], [Packet(15, 0.5)]]
+    assert buckets(tensors, 80 / 2**20) == [PlannedPacket(20, 0.5), PlannedPacket(10, 1.0)]
+    assert parts(tensors, 2, 1.0) == [[PlannedPacket(15, 1.0)], [PlannedPacket(15, 0.5)]]
 
 
 def test_a_packet_leaves_when_it_is_ready_and_the_one_before_has_arrived() -> None:

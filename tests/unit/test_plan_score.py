@@ -8,15 +8,17 @@ import pytest
 
 from lockstep.errors import LockstepError
 from lockstep.lab.plan.cluster import load, pipe
-from lockstep.lab.plan.job import Choice, Job
+from lockstep.lab.plan.job import Choice, PlannedJob
 from lockstep.lab.plan.predict import make
-from lockstep.lab.plan.score import Measured, contention, measured, score, step_seconds, summary
+from lockstep.lab.plan.score import MeasuredSetting, contention, measured, score, step_seconds, summary
 from lockstep.lab.study.results import find
 from planning import profile
 from studies import made_up
 
 CHOICES = [Choice(), Choice("allreduce", "bf16"), Choice("local", every=10), Choice("replicas")]
-ROWS = make(Job(profile(), 1000, True), load("office"), [1, 2, 4], CHOICES, [pipe("1gbit"), pipe("100mbit")]).rows
+ROWS = make(
+    PlannedJob(profile(), 1000, True), load("office"), [1, 2, 4], CHOICES, [pipe("1gbit"), pipe("100mbit")]
+).rows
 
 
 def step(number: int, seconds: float) -> dict[str, Any]:
@@ -82,7 +84,7 @@ def test_a_study_is_read_as_it_is_stored(tmp_path: Path) -> None:
 
 
 def test_a_run_whose_link_has_no_name_is_held_against_the_nearest_rate() -> None:
-    one = Measured(2, "allreduce", 2.0, link_bytes_per_second=11e6)
+    one = MeasuredSetting(2, "allreduce", 2.0, link_bytes_per_second=11e6)
     assert score(ROWS, [one])[0][0].link == "100mbit"
 
 
@@ -101,4 +103,4 @@ def test_a_file_that_measured_nothing_is_refused(tmp_path: Path, text: str) -> N
 
 def test_contention_needs_replicas() -> None:
     with pytest.raises(LockstepError, match="no replicas"):
-        contention([Measured(2, "replicas", 1.0)])
+        contention([MeasuredSetting(2, "replicas", 1.0)])

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lockstep.train.prefetch import Ahead
+from lockstep.train.prefetch import Prefetcher
 
 PATIENCE_SECONDS = 30.0
 """Far more than any of these needs: it only turns a hang into a failure."""
@@ -20,7 +20,7 @@ def endless(started: list[int], enough: threading.Event | None = None, count: in
         number += 1
 
 
-def close(ahead: Ahead[int]) -> None:
+def close(ahead: Prefetcher[int]) -> None:
     closing = threading.Thread(target=ahead.close, daemon=True)
     closing.start()
     closing.join(PATIENCE_SECONDS)
@@ -28,7 +28,7 @@ def close(ahead: Ahead[int]) -> None:
 
 
 def test_items_come_in_order() -> None:
-    ahead = Ahead(endless([]), depth=3)
+    ahead = Prefetcher(endless([]), depth=3)
     assert [next(ahead) for _ in range(50)] == list(range(50))
     close(ahead)
 
@@ -36,7 +36,7 @@ def test_items_come_in_order() -> None:
 def test_items_are_prepared_before_they_are_asked_for_but_no_more_than_the_depth() -> None:
     started: list[int] = []
     full = threading.Event()
-    ahead = Ahead(endless(started, full, count=2), depth=3)
+    ahead = Prefetcher(endless(started, full, count=2), depth=3)
     assert full.wait(PATIENCE_SECONDS)
     close(ahead)  # what it was going to make it has made by now
     assert started == [0, 1, 2], "a fourth was begun although there is no room for it"
@@ -48,7 +48,7 @@ def test_an_error_is_raised_where_its_item_would_come() -> None:
         yield 2
         raise ValueError("the third is broken")
 
-    ahead = Ahead(failing())
+    ahead = Prefetcher(failing())
     assert [next(ahead), next(ahead)] == [1, 2]
     with pytest.raises(ValueError, match="the third is broken"):
         next(ahead)
@@ -56,7 +56,7 @@ def test_an_error_is_raised_where_its_item_would_come() -> None:
 
 
 def test_the_end_of_the_items_ends_the_iteration() -> None:
-    ahead = Ahead(iter([1]))
+    ahead = Prefetcher(iter([1]))
     assert next(ahead) == 1
     with pytest.raises(StopIteration):
         next(ahead)
@@ -65,13 +65,13 @@ def test_the_end_of_the_items_ends_the_iteration() -> None:
 
 def test_closing_returns_while_the_producer_waits_for_room() -> None:
     full = threading.Event()
-    ahead = Ahead(endless([], full, count=1), depth=2)
+    ahead = Prefetcher(endless([], full, count=1), depth=2)
     assert full.wait(PATIENCE_SECONDS)
     close(ahead)
     assert "lockstep-input" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_closing_twice_or_after_an_error_is_harmless() -> None:
-    ahead = Ahead(int(text) for text in ["not a number"])
+    ahead = Prefetcher(int(text) for text in ["not a number"])
     close(ahead)
     close(ahead)

@@ -12,7 +12,7 @@ import pytest
 import zstandard
 from PIL import Image
 
-from lockstep.data.catalog.entries import Entry, load
+from lockstep.data.catalog.entries import CatalogEntry, load
 from lockstep.data.catalog.recipes import help_pages, image_archives, pairs
 from lockstep.data.catalog.recipes.archive import contents
 from lockstep.errors import LockstepError
@@ -43,12 +43,12 @@ def read_all(path: Path) -> dict[str, bytes]:
     return {name: content.read() for name, content in contents(path)}
 
 
-def text_entry(sets: dict[str, object], *names: str) -> Entry:
+def text_entry(sets: dict[str, object], *names: str) -> CatalogEntry:
     tree = load()["wmt16-en-de"].model_dump(mode="json") | {
         "pieces": {name: {"sources": [f"http://a/{name}"]} for name in names},
         "sets": sets,
     }
-    return Entry.model_validate(tree)
+    return CatalogEntry.model_validate(tree)
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, lzma.compress, zstandard.compress, bytes])

@@ -26,7 +26,7 @@ from lockstep.remote.lease import Lease
 from lockstep.remote.mirror import Mirror
 from lockstep.remote.place import cache_folder, is_remote, working_folder
 from lockstep.remote.store import Store, StoreError
-from lockstep.run.checkpoint import Saved, read_saved, signed, understood
+from lockstep.run.checkpoint import Checkpoint, parse, read_checkpoint, sign
 from lockstep.run.directory import RunDirectory
 
 
@@ -194,7 +194,7 @@ def test_remote_text_is_fetched_again_when_it_changes(url: str, text: Path, tmp_
 # Mirrored runs
 
 
-def save(folder: Path, step: int, score: float | None = None) -> Saved:
+def save(folder: Path, step: int, score: float | None = None) -> Checkpoint:
     """A checkpoint as small as they come."""
     path = folder / "checkpoints" / f"step-{step:08d}"
     files: dict[str, dict[str, Any]] = {}
@@ -203,13 +203,13 @@ def save(folder: Path, step: int, score: float | None = None) -> Saved:
         (path / name).write_text(f"{name} of {folder} at {step}")
         files[name] = {"bytes": (path / name).stat().st_size, "sha256": sha256(path / name)}
     progress = {"step": step, "score": score, "best_step": None}
-    (path / "manifest.json").write_text(json.dumps(signed(progress, {}, files)))
-    saved = read_saved(path)
+    (path / "manifest.json").write_text(json.dumps(sign(progress, {}, files)))
+    saved = read_checkpoint(path)
     assert saved is not None
     return saved
 
 
-def keep_all(all_saved: list[Saved]) -> set[Path]:
+def keep_all(all_saved: list[Checkpoint]) -> set[Path]:
     return {saved.path for saved in all_saved}
 
 
@@ -241,7 +241,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_new_machine_gets_the_run_and_its_newest_checkpoint(url: str, tmp_path: Path) -> None:
     assert train(url, tmp_path / "one", 3, 6) == []
     assert train(url, tmp_path / "two", 9) == ["step-00000006"]
-    new, old = (read_saved(tmp_path / name / "checkpoints/step-00000006") for name in ("two", "one"))
+    new, old = (read_checkpoint(tmp_path / name / "checkpoints/step-00000006") for name in ("two", "one"))
     assert new is not None
     assert old is not None
     assert new.damage() is None
@@ -269,7 +269,7 @@ def test_a_score_that_comes_after_its_checkpoint_sends_the_manifest_alone(
     found.upload(scored, keep_all)  # nothing is new
     found.close(failing=False)
     assert [line.facts["bytes"] for line in found.news()] == [scored.bytes, 0]
-    on_store = understood(Path("step-00000003"), Store(url).read("checkpoints/step-00000003/manifest.json") or b"")
+    on_store = parse(Path("step-00000003"), Store(url).read("checkpoints/step-00000003/manifest.json") or b"")
     assert on_store is not None
     assert on_store.score == 0.5
 
@@ -278,7 +278,7 @@ def test_an_upload_is_waited_for_in_turns(url: str, tmp_path: Path, monkeypatch:
     found, begun, done = opened(url, tmp_path / "one"), threading.Event(), threading.Event()
     send = found._send
 
-    def slowly(saved: Saved, sent: set[str]) -> None:
+    def slowly(saved: Checkpoint, sent: set[str]) -> None:
         begun.set()
         done.wait(10.0)
         send(saved, sent)

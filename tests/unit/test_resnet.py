@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lockstep.errors import LockstepError
 from lockstep.models.batch_norm import BatchNorm
 from lockstep.models.model_settings import ResNetSettings
-from lockstep.models.resnet import Block, ResNet
+from lockstep.models.resnet import ResidualBlock, ResNet
 from lockstep.parallel.layer_sums import connect
 
 
@@ -37,7 +37,7 @@ def test_images_of_both_corpora_get_a_score_for_each_class(depth: int, size: int
 
 
 def test_a_shortcut_takes_every_second_point_and_no_parameters() -> None:
-    block = Block(2, 4, stride=2).eval()
+    block = ResidualBlock(2, 4, stride=2).eval()
     nn.init.zeros_(block.second_norm.weight)
     values = torch.rand(1, 2, 6, 6)
     assert torch.equal(block(values)[:, :2], values[:, :, ::2, ::2])

@@ -17,7 +17,7 @@ from lockstep.watch.sampler import (
     OF_WORKER,
     Cores,
     Disk,
-    Network,
+    NetworkCounters,
     Process,
     Sampler,
     Source,
@@ -163,7 +163,7 @@ def test_a_worker_s_cores_and_memory_are_its_own() -> None:
 
 
 def test_bytes_are_counted_per_interface() -> None:
-    source = Network()
+    source = NetworkCounters()
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
         peer, _ = server.accept()
         with peer:

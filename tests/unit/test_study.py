@@ -13,18 +13,18 @@ from lockstep.errors import LockstepError
 from lockstep.lab.study.cells import Cell, check_links, strategy_word
 from lockstep.lab.study.compare_studies import compare
 from lockstep.lab.study.results import find
-from lockstep.lab.study.sample import PARTS, Sample, measure, middle
+from lockstep.lab.study.sample import PARTS, TrialSample, measure, middle
 from lockstep.lab.study.shares import NAMES, Shares, divide
 from lockstep.lab.study.study_file import begin, held, read_study
 from lockstep.lab.study.study_page import write
 from studies import GAP, MATRIX, PLAIN, WARMUP, Phases, always, journals, made_up
 
 
-def alone() -> Sample:
+def alone() -> TrialSample:
     return measure(journals(1, lambda rank, step: PLAIN), WARMUP)
 
 
-def replicas(workers: int = 2, slower: float = 0.0) -> Sample:
+def replicas(workers: int = 2, slower: float = 0.0) -> TrialSample:
     return measure(journals(workers, lambda r, s: PLAIN | {"forward": 0.04 + slower}, "worker"), WARMUP)
 
 

@@ -3,11 +3,11 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from lockstep.watch.tensorboard_writer import Board
+from lockstep.watch.tensorboard_writer import TensorBoardWriter
 
 
 def launch(folder: Path, start: int, steps: list[int], value: float) -> None:
-    board = Board(folder, start)
+    board = TensorBoardWriter(folder, start)
     for step in steps:
         board.scalars(step, {"train_loss": value + step, "phase/merge": 0.25})
     board.close()
@@ -27,7 +27,7 @@ def test_scalars_can_be_read_back_with_tensorboard(tmp_path: Path) -> None:
 
 
 def test_a_value_that_is_not_a_number_is_kept_as_such(tmp_path: Path) -> None:
-    board = Board(tmp_path, 0)
+    board = TensorBoardWriter(tmp_path, 0)
     board.scalars(1, {"train_loss": float("nan")})
     board.close()
     ((step, value),) = points(tmp_path)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from lockstep.explain.compare_runs import Comparison, Curve
+    from lockstep.explain.compare_runs import ComparedCurve, RunComparison
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 WIDTH = 60
@@ -57,7 +57,7 @@ def compare(
         console.print(f"All curves: {html}", highlight=False)
 
 
-def parts(found: "Comparison", axis: str) -> "list[Table | Text]":
+def parts(found: "RunComparison", axis: str) -> "list[Table | Text]":
     """What differs comes first: whoever reads the figures has to know it."""
     from rich.text import Text
 
@@ -90,7 +90,7 @@ def _table(title: str, heads: list[str], rows: Sequence[tuple[str, ...]], right:
     return table
 
 
-def _curves(found: "Comparison", name: str, axis: str) -> "Table":
+def _curves(found: "RunComparison", name: str, axis: str) -> "Table":
     curves = [side.curves[name] for side in found.sides]
     last = max(_axis(curve, axis)[-1] for curve in curves)
     low, high = min(min(curve.value) for curve in curves), max(max(curve.value) for curve in curves)
@@ -103,7 +103,7 @@ def _curves(found: "Comparison", name: str, axis: str) -> "Table":
     return _table(title, ["", "", "first to last"], rows)
 
 
-def _axis(curve: "Curve", axis: str) -> list[float]:
+def _axis(curve: "ComparedCurve", axis: str) -> list[float]:
     return list(getattr(curve, axis))
 
 

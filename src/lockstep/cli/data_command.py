@@ -11,7 +11,7 @@ from lockstep.cli.describe_command import describe
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from lockstep.data.catalog.entries import Entry
+    from lockstep.data.catalog.entries import CatalogEntry
     from lockstep.data.catalog.get import Result
 
 app = typer.Typer(help="List known corpora, get one, make one of pictures, look into them.", no_args_is_help=True)
@@ -141,13 +141,13 @@ def _near(path: Path) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
-def _count(entry: "Entry", name: Any) -> str:
+def _count(entry: "CatalogEntry", name: Any) -> str:
     if name in entry.counts:
         return f"{entry.counts[name]:,}"
     return f"~{entry.about[name]:,}" if name in entry.about else "-"
 
 
-def _description(name: str, entry: "Entry") -> str:
+def _description(name: str, entry: "CatalogEntry") -> str:
     lines = [f"{name}: {entry.title}", f"licence: {entry.licence}", f"cite: {entry.citation}", f"sets: {entry.splits}"]
     lines += [f"{key}: {_count(entry, key)}" for key in ("train", "validation", "test") if _count(entry, key) != "-"]
     for key, piece in entry.pieces.items():

@@ -108,7 +108,7 @@ def _evaluate_images(
     from lockstep.data.images.image_set import ImageCorpus
     from lockstep.errors import LockstepError
     from lockstep.files import read_json
-    from lockstep.run.checkpoint import read_saved
+    from lockstep.run.checkpoint import read_checkpoint
     from lockstep.tasks.classification import evaluate as score
     from lockstep.tasks.classification import load as load_model
     from lockstep.team import Team, pick_device
@@ -129,7 +129,7 @@ def _evaluate_images(
     scores = score(load_model(folder, device)[0], corpus.sets[on], Team(0, 1, device), nullcontext)
     facts = {"images": len(corpus.sets[on]), "model": str(folder), "seconds": time.perf_counter() - begin}
     facts |= {"held_out": config.data.hold_out}
-    saved = read_saved(folder.parent)
+    saved = read_checkpoint(folder.parent)
     chosen = checkpoint == "best" and saved is not None and saved.progress().best_step is not None
     facts |= {"chosen_on_this_set": chosen and (on == "validation" or not config.data.hold_out)}
     return {**scores.values, **facts}

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from lockstep.lab.plan.predict import Plan, Row
-    from lockstep.lab.plan.score import Measured
+    from lockstep.lab.plan.predict import Plan, PlanRow
+    from lockstep.lab.plan.score import MeasuredSetting
 
 
 def plan(
@@ -110,7 +110,7 @@ def _saved(place: str) -> "Plan | None":
     """A plan that was made before, when `place` is one."""
     from lockstep.errors import LockstepError
     from lockstep.files import read_json
-    from lockstep.lab.plan.predict import Plan, Row
+    from lockstep.lab.plan.predict import Plan, PlanRow
 
     path = Path(place)
     if path.suffix != ".json":
@@ -118,13 +118,13 @@ def _saved(place: str) -> "Plan | None":
     facts = read_json(path)
     try:
         kept = {key: facts[key] for key in Plan.__dataclass_fields__}
-        return Plan(**kept | {"rows": [Row(**row) for row in facts["rows"]]})
+        return Plan(**kept | {"rows": [PlanRow(**row) for row in facts["rows"]]})
     except (KeyError, TypeError):
         what = "does not exist" if facts is None else "is not a plan"
         raise LockstepError(f"{place} {what}.", "Make one with `lockstep plan CONFIG --json`.", code=2) from None
 
 
-def _score(rows: "list[Row]", found: "list[Measured]", as_json: bool) -> None:
+def _score(rows: "list[PlanRow]", found: "list[MeasuredSetting]", as_json: bool) -> None:
     from rich.console import Console
 
     from lockstep.cli.common import print_json

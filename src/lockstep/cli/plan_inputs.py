@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lockstep.examples.explanation import Explanation
     from lockstep.lab.plan.cluster import Cluster
     from lockstep.lab.plan.costs import Pipe
-    from lockstep.lab.plan.job import Job
+    from lockstep.lab.plan.job import PlannedJob
     from lockstep.lab.plan.predict import Plan
     from lockstep.lab.plan.profile import Profile
 
@@ -111,10 +111,10 @@ def _profile(
     if asked.profile is not None:
         return load(asked.profile) if device is None else device.scaled(load(asked.profile))
     if device is not None:
-        from lockstep.lab.plan.model_shape import WORDS, shape
+        from lockstep.lab.plan.model_shape import WORDS, measure_shape
 
         words = config.batch.words or WORDS * (config.batch.sentences or 1)
-        return device.profile(shape(config), words, device.precision(config.train.precision))
+        return device.profile(measure_shape(config), words, device.precision(config.train.precision))
     say("Training for a few steps with one worker, to see what it computes ...")
     kind = "words" if config.batch.words else "sentences" if config.batch.sentences else "images"
     sizes: list[list[str]] = [[]]
@@ -123,13 +123,13 @@ def _profile(
     return take(Path(asked.config[0]), asked.config[1:], sizes)
 
 
-def _job(config: "RunConfig", profile: "Profile", cluster: "Cluster") -> "Job":
-    from lockstep.lab.plan.job import Job
+def _job(config: "RunConfig", profile: "Profile", cluster: "Cluster") -> "PlannedJob":
+    from lockstep.lab.plan.job import PlannedJob
 
     words = profile.points[-1].words
     if config.batch.words and abs(config.batch.words / words - 1) > SAME:
         words = config.batch.words
-    return Job(
+    return PlannedJob(
         profile,
         words=words,
         per_worker=config.batch.per == "worker",
@@ -144,7 +144,7 @@ def explained(name: str) -> "Explanation":
     """A field report seen by the planner: its model is counted, everything else is what the report says."""
     from lockstep.config import build
     from lockstep.examples import field_report_1, field_report_5
-    from lockstep.lab.plan.model_shape import shape
+    from lockstep.lab.plan.model_shape import measure_shape
 
     models = {
         "field-report-1": (field_report_1.explain, {"name": "transformer"}, 32768),
@@ -154,4 +154,4 @@ def explained(name: str) -> "Explanation":
         raise LockstepError(f"There is no explanation of {name}.", f"There are {' and '.join(models)}.", code=2)
     explain, model, size = models[name]
     data = {"grammar": {}, "languages": ["en", "de"], "vocabulary": {"size": size}}
-    return explain(shape(build({"data": data, "batch": {"words": 1}, "model": model}, name)))
+    return explain(measure_shape(build({"data": data, "batch": {"words": 1}, "model": model}, name)))

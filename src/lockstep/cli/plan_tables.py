@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from lockstep.lab.plan.predict import Plan, Row
+    from lockstep.lab.plan.predict import Plan, PlanRow
     from lockstep.lab.plan.score import Score
 
 
@@ -45,7 +45,7 @@ def tables(made: "Plan") -> "list[Table]":
     return shown
 
 
-def _cells(row: "Row") -> list[str]:
+def _cells(row: "PlanRow") -> list[str]:
     from lockstep.explain.formatting import count, number, seconds, share
 
     cells = [

@@ -44,7 +44,7 @@ def rehearse(
     from lockstep.cli.common import prepare_corpus, print_json, read_config
     from lockstep.errors import LockstepError
     from lockstep.lab.emulated_network import check_able, rate_bits
-    from lockstep.lab.rehearsal import Cluster, rehearse
+    from lockstep.lab.rehearsal import EmulatedCluster, rehearse
 
     holders = [f"strategy.servers={servers}"] if servers else []
     settings = read_config([*config, *holders])
@@ -60,7 +60,7 @@ def rehearse(
     if settings.task_name == "translation":
         prepare_corpus(settings)
     goal = settings.train.steps if whole else steps
-    cluster = Cluster(hosts, rate, workers_per_host, servers)
+    cluster = EmulatedCluster(hosts, rate, workers_per_host, servers)
     words = [*config[1:], *([] if whole else [f"train.steps={steps}"])]
     with _Progress(folder, cluster.text(), goal) as progress:
         found = rehearse(folder, Path(config[0]), words, cluster, whole, progress.look)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lockstep.config import RunConfig
     from lockstep.explain.appendix import Table
     from lockstep.lab.study.cells import Cell, Matrix
-    from lockstep.lab.study.sample import Sample
+    from lockstep.lab.study.sample import TrialSample
 
 
 class _RunFirst(DefaultGroup):
@@ -83,7 +83,7 @@ def run_study(
     from lockstep.errors import LockstepError
     from lockstep.lab.study import study_page
     from lockstep.lab.study.results import find
-    from lockstep.lab.study.run_cells import Job, run
+    from lockstep.lab.study.run_cells import StudyJob, run
     from lockstep.lab.study.study_tables import tables
 
     if "=" in config[0]:
@@ -97,7 +97,7 @@ def run_study(
     folder = out or Path("studies") / Path(config[0]).stem
     console = Console(stderr=True)
     with _Shown(console) as shown:
-        study = run(Job(Path(config[0]), [*config[1:], *own]), matrix, folder, shown)
+        study = run(StudyJob(Path(config[0]), [*config[1:], *own]), matrix, folder, shown)
     found = find(study)
     written, _ = study_page.write(study, found)
     study.save(found.facts())
@@ -251,6 +251,6 @@ class _Shown:
         self._told = f"trial {done + 1} of {total}{left}: {cell.label}, batch {cell.batch:,}"
         self._bar.update(self._task, total=total, completed=done, description=f"{cell.label}{left}")
 
-    def end(self, cell: "Cell", sample: "Sample") -> None:
+    def end(self, cell: "Cell", sample: "TrialSample") -> None:
         said = f"{self._told}: {sample.words_per_second:,.0f}/s, step {1000 * sample.step:,.0f} ms"
         self._bar.console.print(said, style="dim", highlight=False, markup=False)

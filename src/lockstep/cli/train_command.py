@@ -94,15 +94,15 @@ def run_training(
 def _finished_at(config: "RunConfig", run: Path) -> int | None:
     """The last step of a run that has ended, is whole and is not asked for more. It is not launched again: that would
     only add a launch without steps to its records."""
-    from lockstep.ablation import left_out
+    from lockstep.ablation import disabled
     from lockstep.explain.summary import summarise
-    from lockstep.run.checkpoint import listed
+    from lockstep.run.checkpoint import list_all
     from lockstep.run.directory import RunDirectory
 
     directory = RunDirectory(run)
-    if left_out() or not directory.config.exists() or directory.busy():
+    if disabled() or not directory.config.exists() or directory.busy():
         return None
-    saved = listed(directory.checkpoints)
+    saved = list_all(directory.checkpoints)
     if not saved or saved[-1].step < config.train.steps or saved[-1].damage() or summarise(run).state != "finished":
         return None
     scored = saved[-1].progress().score is not None or config.train.evaluate_every is None
@@ -144,7 +144,7 @@ def _close(run: str | Path, as_json: bool, show: bool, told_to_stop: int | None,
 
     from rich.console import Console
 
-    from lockstep.ablation import left_out
+    from lockstep.ablation import disabled
     from lockstep.cli.common import print_json, summary_table
     from lockstep.cli.report_command import closing_report
     from lockstep.explain.summary import summarise
@@ -154,7 +154,7 @@ def _close(run: str | Path, as_json: bool, show: bool, told_to_stop: int | None,
     if told_to_stop is not None and (summary.ended is None or summary.ended < begin):
         print("Stopped before a new step was saved. The same command starts from the last checkpoint.", file=sys.stderr)
         sys.exit(128 + told_to_stop)
-    report = None if left_out() else closing_report(run)
+    report = None if disabled() else closing_report(run)
     if as_json:
         print_json(summary.as_dict() | {"report": report and str(report)})
     elif show:

@@ -24,7 +24,7 @@ from lockstep.demo_corpus.phrases import (
     owned_phrase,
 )
 from lockstep.demo_corpus.tables import Draw, Pair, pick
-from lockstep.demo_corpus.tenses import Group
+from lockstep.demo_corpus.tenses import VerbGroup
 from lockstep.demo_corpus.times import UNSAID, Setting
 
 PERSON_SHARE = 0.35
@@ -51,7 +51,7 @@ class Clause(NamedTuple):
     """One clause in both languages, before its German word order is chosen."""
 
     subject: Subject
-    group: Group
+    group: VerbGroup
     adverb: str
     """An English adverb before the verb."""
     english: str
@@ -166,7 +166,7 @@ _COMPLEMENTS: dict[str, Callable[[Draw, Verb, Subject, bool], Complement]] = {
 
 def build_clause(
     subject: Subject,
-    group: Group,
+    group: VerbGroup,
     complement: Complement = NOTHING,
     *,
     time: Pair = UNSAID,

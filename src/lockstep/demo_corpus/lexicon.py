@@ -8,7 +8,7 @@ from lockstep.demo_corpus import determiners, english, german, nouns, verbs, wor
 from lockstep.demo_corpus.determiners import Determiner
 from lockstep.demo_corpus.german import ACCUSATIVE, DATIVE
 from lockstep.demo_corpus.tables import rows
-from lockstep.demo_corpus.tenses import Group, groups_of
+from lockstep.demo_corpus.tenses import VerbGroup, groups_of
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -55,7 +55,7 @@ class Verb:
     german: german.Conjugation
     frame: str
     state: bool
-    groups: tuple[tuple[Group, ...], ...]
+    groups: tuple[tuple[VerbGroup, ...], ...]
     subjects: tuple[Noun, ...]
     intended: bool
     personal: bool

@@ -46,7 +46,7 @@ _WAS: Three = ("was", "was", "were")
 _WURDE: Three = ("wurde", "wurde", "wurden")
 
 
-class Group(NamedTuple):
+class VerbGroup(NamedTuple):
     """The verbal parts of one clause. Every part that is not the first of a question starts with a space."""
 
     lead: str
@@ -84,7 +84,9 @@ def _german_compound(finite: str, rest: str) -> Three:
     return finite, f" {rest}", f" {rest} {finite}"
 
 
-def groups_of(english: Inflection, german: Conjugation, state: bool, intended: bool) -> tuple[tuple[Group, ...], ...]:
+def groups_of(
+    english: Inflection, german: Conjugation, state: bool, intended: bool
+) -> tuple[tuple[VerbGroup, ...], ...]:
     """All groups of a verb, by tense and agreement.
 
     Two English forms are swapped for the simple present: the progressive of a state or of what happens unintended ("is
@@ -94,19 +96,21 @@ def groups_of(english: Inflection, german: Conjugation, state: bool, intended: b
     return tuple(tuple(groups[tense] for groups in by_agreement) for tense in range(len(by_agreement[0])))
 
 
-def _groups_for(english: Inflection, german: Conjugation, state: bool, intended: bool, who: int) -> dict[int, Group]:
+def _groups_for(
+    english: Inflection, german: Conjugation, state: bool, intended: bool, who: int
+) -> dict[int, VerbGroup]:
     """The groups for one agreement, by tense."""
     base = english.base
     present_de = _german_simple(german, german.present[who])
     perfect_de = _german_compound(german.auxiliary[who], german.participle)
     past_de = _german_simple(german, german.preterite[who]) if german.preterite else perfect_de
-    present = Group(*_english_simple(english.third if who == 1 else base, _DO[who], base), *present_de)
-    progressive = Group(*_english_auxiliary(_AM[who], english.gerund), *present_de)
-    past = Group(*_english_simple(english.past, "did", base), *past_de)
+    present = VerbGroup(*_english_simple(english.third if who == 1 else base, _DO[who], base), *present_de)
+    progressive = VerbGroup(*_english_auxiliary(_AM[who], english.gerund), *present_de)
+    past = VerbGroup(*_english_simple(english.past, "did", base), *past_de)
     since = english.participle if state else f"been {english.gerund}"
 
-    def modal(forms: Three, parts: EnglishParts) -> Group:
-        return Group(*parts, *_german_compound(forms[who], german.infinitive))
+    def modal(forms: Three, parts: EnglishParts) -> VerbGroup:
+        return VerbGroup(*parts, *_german_compound(forms[who], german.infinitive))
 
     return {
         PRESENT: present,
@@ -114,9 +118,9 @@ def _groups_for(english: Inflection, german: Conjugation, state: bool, intended:
         PAST: past,
         BARE_PAST: present if english.past_looks_present else past,
         FUTURE: modal(WERDEN, _english_auxiliary("will", base)),
-        PERFECT: Group(*_english_auxiliary(_HAVE[who], english.participle), *perfect_de),
-        SINCE: Group(*_english_auxiliary(_HAVE[who], since), *present_de),
-        LIKES_TO: Group(*_to_infinitive("like", ("like", "likes", "like")[who], _DO[who], base), *present_de),
+        PERFECT: VerbGroup(*_english_auxiliary(_HAVE[who], english.participle), *perfect_de),
+        SINCE: VerbGroup(*_english_auxiliary(_HAVE[who], since), *present_de),
+        LIKES_TO: VerbGroup(*_to_infinitive("like", ("like", "likes", "like")[who], _DO[who], base), *present_de),
         CAN: modal(("kann", "kann", "können"), _english_auxiliary("can", base)),
         WANTS_TO: modal(
             ("will", "will", "wollen"), _to_infinitive("want", ("want", "wants", "want")[who], _DO[who], base)
@@ -129,10 +133,10 @@ def _groups_for(english: Inflection, german: Conjugation, state: bool, intended:
         WANTED_TO: modal(("wollte", "wollte", "wollten"), _to_infinitive("want", "wanted", "did", base)),
         HAD_TO: modal(("musste", "musste", "mussten"), _to_infinitive("have", "had", "did", base)),
         WAS_ALLOWED_TO: modal(("durfte", "durfte", "durften"), _english_auxiliary(_WAS[who], f"allowed to {base}")),
-        PASSIVE_PRESENT: Group(
+        PASSIVE_PRESENT: VerbGroup(
             *_english_auxiliary(_AM[who], english.participle), *_german_compound(WERDEN[who], german.participle)
         ),
-        PASSIVE_PAST: Group(
+        PASSIVE_PAST: VerbGroup(
             *_english_auxiliary(_WAS[who], english.participle), *_german_compound(_WURDE[who], german.participle)
         ),
     }
@@ -142,15 +146,15 @@ def _to_infinitive(verb: str, plain: str, do: str, base: str) -> EnglishParts:
     return _english_simple(f"{plain} to {base}", do, f"{verb} to {base}")
 
 
-def _copula(who: int) -> list[Group]:
-    def simple(english: str, german: str) -> Group:
-        return Group(f" {english}", "", f" {english} not", english, "", german, "", f" {german}")
+def _copula(who: int) -> list[VerbGroup]:
+    def simple(english: str, german: str) -> VerbGroup:
+        return VerbGroup(f" {english}", "", f" {english} not", english, "", german, "", f" {german}")
 
     present = simple(_AM[who], SEIN[who])
     past = simple(_WAS[who], ("war", "war", "waren")[who])
-    future = Group(*_english_auxiliary("will", "be"), *_german_compound(WERDEN[who], "sein"))
+    future = VerbGroup(*_english_auxiliary("will", "be"), *_german_compound(WERDEN[who], "sein"))
     return [present, present, past, past, future]
 
 
-COPULA: tuple[tuple[Group, ...], ...] = tuple(zip(*(_copula(who) for who in range(3)), strict=True))
+COPULA: tuple[tuple[VerbGroup, ...], ...] = tuple(zip(*(_copula(who) for who in range(3)), strict=True))
 """The groups of "be" from PRESENT to FUTURE."""

@@ -12,7 +12,7 @@ from lockstep.examples.explanation import Explanation, Section
 from lockstep.explain.formatting import count, number
 from lockstep.lab.plan.cluster import Cluster, load
 from lockstep.lab.plan.costs import Pipe, Wiring
-from lockstep.lab.plan.job import Choice, Job
+from lockstep.lab.plan.job import Choice, PlannedJob
 from lockstep.lab.plan.step_model import forecast
 
 STEP, OBJECTS = 1.710, 36_501.0
@@ -164,10 +164,10 @@ def _instead(shape: dict[str, Any], cluster: Cluster) -> Section:
     )
 
 
-def _fitted(shape: dict[str, Any], cluster: Cluster, algorithm: str, gradients: str) -> tuple[Job, Pipe]:
+def _fitted(shape: dict[str, Any], cluster: Cluster, algorithm: str, gradients: str) -> tuple[PlannedJob, Pipe]:
     assert cluster.device is not None
     words = STEP * OBJECTS / 2 / WORKERS
-    job = Job(replace(cluster.device.profile(shape, words, "fp32"), spread=0.0), words, per_worker=True)
+    job = PlannedJob(replace(cluster.device.profile(shape, words, "fp32"), spread=0.0), words, per_worker=True)
     low, high = LINE / 10, LINE * 10
     for _ in range(60):  # by halves: the step falls as the rate grows
         rate = (low * high) ** 0.5
@@ -177,10 +177,10 @@ def _fitted(shape: dict[str, Any], cluster: Cluster, algorithm: str, gradients: 
     return job, pipe
 
 
-def _step(job: Job, choice: Choice, wiring: Wiring, workers: int = WORKERS) -> float:
+def _step(job: PlannedJob, choice: Choice, wiring: Wiring, workers: int = WORKERS) -> float:
     return float(forecast(job, choice, wiring, np.array([float(workers)]), (0.0, 0.0, 0.0)).step[0])
 
 
-def _speed(job: Job, choice: Choice, wiring: Wiring, workers: int = WORKERS) -> float:
+def _speed(job: PlannedJob, choice: Choice, wiring: Wiring, workers: int = WORKERS) -> float:
     found = forecast(job, choice, wiring, np.array([float(workers)]), (0.0, 0.0, 0.0))
     return float(found.words_per_second[0])

@@ -9,7 +9,7 @@ from lockstep.examples.explanation import Explanation, Section
 from lockstep.explain.formatting import count, number
 from lockstep.lab.plan.cluster import load
 from lockstep.lab.plan.costs import Wiring
-from lockstep.lab.plan.job import Choice, Job
+from lockstep.lab.plan.job import Choice, PlannedJob
 from lockstep.lab.plan.profile import Point
 from lockstep.lab.plan.step_model import forecast
 
@@ -82,6 +82,6 @@ def _speedup(shape: dict[str, Any], wiring: Wiring, words: float, speed: float, 
     update = profile.points[0].update
     forward = shape["forward_share"] * (seconds - update)
     point = Point(words, forward, seconds - update - forward, update, 0.0)
-    job = Job(replace(profile, points=(point,), spread=0.0), words, per_worker=True)
+    job = PlannedJob(replace(profile, points=(point,), spread=0.0), words, per_worker=True)
     found = forecast(job, choice, wiring, np.array([float(gpus)]), (0.0, 0.0, 0.0))
     return float(found.words_per_second[0]) / speed

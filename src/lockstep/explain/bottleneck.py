@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lockstep.explain.formatting import milliseconds, plural, share
-from lockstep.explain.reading.measured_steps import Measured
+from lockstep.explain.reading.measured_steps import MeasuredSteps
 from lockstep.explain.reading.record import Record
 from lockstep.explain.reading.steps import Column
 
@@ -91,7 +91,7 @@ def find(record: Record) -> Bottleneck | None:
     return _together(measured) if len(next(iter(measured.aligned.values()))) else _alone(measured)
 
 
-def _alone(measured: Measured) -> Bottleneck:
+def _alone(measured: MeasuredSteps) -> Bottleneck:
     """Workers that step on their own, or only one: every second is its own, and nobody waits for a slower one."""
     rows = [steps for steps in measured.workers.values() if len(steps)]
     names = ("seconds", "compute", "input", "merge", "sums")
@@ -117,7 +117,7 @@ def _alone(measured: Measured) -> Bottleneck:
     )
 
 
-def _together(measured: Measured) -> Bottleneck:
+def _together(measured: MeasuredSteps) -> Bottleneck:
     compute, waiting, given = measured.stack("compute"), measured.stack("merge"), measured.stack("input")
     ranks = list(measured.aligned)
     last = waiting.argmin(0)  # [steps]: the worker that waited least

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from lockstep.explain.compare_runs import Comparison, Difference
+from lockstep.explain.compare_runs import Difference, RunComparison
 from lockstep.explain.formatting import flops
 from lockstep.watch.console import clock_text
 
@@ -14,7 +14,7 @@ def differences(found: list[Difference]) -> list[Row]:
     return [(one.what, *(_value(value) for value in one.values)) for one in found]
 
 
-def figures(found: Comparison) -> list[Row]:
+def figures(found: RunComparison) -> list[Row]:
     sides = [side.summary for side in found.sides]
     unit = " or ".join(dict.fromkeys(one.unit for one in sides))
     rows: list[Row] = [
@@ -42,7 +42,7 @@ def figures(found: Comparison) -> list[Row]:
     return rows + _reached(found)
 
 
-def _reached(found: Comparison) -> list[Row]:
+def _reached(found: RunComparison) -> list[Row]:
     """When each run was as good as the one that got least far."""
     if found.target is None:
         return []

@@ -18,7 +18,7 @@ PLACES = ("data.folder", "data.corpus", "data.images")
 
 
 @dataclass(frozen=True)
-class Curve:
+class ComparedCurve:
     """Values along all three axes, point by point."""
 
     step: list[float] = field(default_factory=list)
@@ -32,14 +32,14 @@ class Curve:
         ):
             axis.append(number)
 
-    def thinned(self, most: int = MOST_POINTS) -> "Curve":
+    def thinned(self, most: int = MOST_POINTS) -> "ComparedCurve":
         """Means of neighbours, so that a long run does not make a large page."""
         size = -(-len(self.value) // most)
         if size <= 1:
             return self
         parts = range(0, len(self.value), size)
         axes = (self.step, self.words, self.seconds, self.value)
-        return Curve(*([sum(axis[i : i + size]) / len(axis[i : i + size]) for i in parts] for axis in axes))
+        return ComparedCurve(*([sum(axis[i : i + size]) / len(axis[i : i + size]) for i in parts] for axis in axes))
 
     def reached(self, score: float, higher_is_better: bool) -> tuple[float, float, float] | None:
         """Step, words and seconds of the first point that is as good."""
@@ -50,14 +50,14 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedRun:
     """One of the runs."""
 
     name: str
     summary: Summary
     settings: dict[str, Any]
     environment: dict[str, Any]  # machines, versions, data: by a name that a person understands
-    curves: dict[str, Curve]  # training loss, and every score of the evaluations
+    curves: dict[str, ComparedCurve]  # training loss, and every score of the evaluations
     seconds: float  # of all launches, pauses between them left out
     words: float
     resident: float | None  # most memory of worker 0
@@ -80,8 +80,8 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    sides: list[Side]
+class RunComparison:
+    sides: list[ComparedRun]
     settings: list[Difference]
     environment: list[Difference]
     notes: list[str]  # what must be known before figures are compared
@@ -114,7 +114,7 @@ class Comparison:
         return facts | {"metric": self.metric}
 
 
-def compare(runs: dict[str, Path]) -> Comparison:
+def compare(runs: dict[str, Path]) -> RunComparison:
     """`runs` by the names under which they are shown."""
     sides = [_side(name, path) for name, path in runs.items()]
     settings = _differing([side.settings for side in sides])
@@ -129,10 +129,10 @@ def compare(runs: dict[str, Path]) -> Comparison:
         best = [(max if higher else min)(curve.value) for curve in scores]
         target = min(best) if higher else max(best)
         reached = [curve.reached(target, higher) for curve in scores]
-    return Comparison(sides, settings, environment, _notes(sides, settings, environment), target, reached)
+    return RunComparison(sides, settings, environment, _notes(sides, settings, environment), target, reached)
 
 
-def _side(name: str, path: Path) -> Side:
+def _side(name: str, path: Path) -> ComparedRun:
     record = Record(path)
     summary, steps = summary_of(record), record.primary.steps
     clock = _Clock(record)
@@ -140,16 +140,16 @@ def _side(name: str, path: Path) -> Side:
     words = np.cumsum(np.nan_to_num(steps.global_words) * np.diff(steps.step, prepend=0.0))
     known = np.isfinite(steps.loss)
     axes = (steps.step[known], words[known], clock.seconds(steps.time[known]), steps.loss[known])
-    curves = {"training loss": Curve(*(axis.tolist() for axis in axes))}
+    curves = {"training loss": ComparedCurve(*(axis.tolist() for axis in axes))}
     for line in record.evaluations:
         place = int(np.searchsorted(steps.step, line["step"], "right")) - 1
         if line["step"] > summary.step or place < 0:
             continue  # undone by a resume
         moment = float(clock.seconds(np.array([line["time"]]))[0])
         for score, value in line["scores"].items():
-            curve = curves.setdefault(_curve_name(score), Curve())
+            curve = curves.setdefault(_curve_name(score), ComparedCurve())
             curve.add(line["step"], float(words[place]), moment, value)
-    return Side(
+    return ComparedRun(
         name,
         summary,
         flat(record.config),
@@ -203,7 +203,7 @@ def _differing(sides: list[dict[str, Any]]) -> list[Difference]:
     return [one for one in found if any(value != one.values[0] for value in one.values)]
 
 
-def _notes(sides: list[Side], settings: list[Difference], environment: list[Difference]) -> list[str]:
+def _notes(sides: list[ComparedRun], settings: list[Difference], environment: list[Difference]) -> list[str]:
     changed = {one.what: one.values for one in settings + environment}
     notes = []
     if "machines" in changed:

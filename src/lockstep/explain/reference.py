@@ -41,7 +41,7 @@ CAUTION = (
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ReferenceComparison:
     verdict: str
     text: str
     tone: Tone
@@ -58,7 +58,7 @@ def score_at(step: float) -> float:
     return float(np.interp(np.log(step), np.log(STEPS), SCORES))
 
 
-def compare(record: Record) -> Comparison | None:
+def compare(record: Record) -> ReferenceComparison | None:
     """None when the run follows another recipe."""
     if not applies(record):
         return None
@@ -92,7 +92,7 @@ def compare(record: Record) -> Comparison | None:
         )
     figures += _rate(record)
     text = f"{verdict.capitalize()}: {text} {CAUTION}"
-    return Comparison(verdict, text, tones.get(verdict, "unknown"), figures, _charts(record))
+    return ReferenceComparison(verdict, text, tones.get(verdict, "unknown"), figures, _charts(record))
 
 
 def _rate(record: Record) -> list[Figure]:

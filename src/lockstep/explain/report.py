@@ -43,8 +43,8 @@ class Report:
     verdict: list[str]  # three sentences
     answers: list[Answer]
     bottleneck: bottleneck.Bottleneck | None
-    proof: "Proof | None"
-    comparison: reference.Comparison | None
+    proof: "ProofFacts | None"
+    comparison: reference.ReferenceComparison | None
     advice: list[advice.Advice]
     appendix: appendix.Appendix
 
@@ -72,7 +72,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Proof:
+class ProofFacts:
     """What runs without communication, without input and alone have shown."""
 
     told: dict[str, Any]
@@ -156,7 +156,7 @@ def _what_was_learned(summary: Summary, learned: trained.Trained, by_heart: over
     return f"{word}, and {heart}; {best}."
 
 
-def _proof(record: Record) -> Proof | None:
+def _proof(record: Record) -> ProofFacts | None:
     told = record.proof
     if told is None or not isinstance(told.get("step_seconds"), int | float):
         return None
@@ -179,7 +179,7 @@ def _proof(record: Record) -> Proof | None:
     )
     if told.get("bottleneck") == NOT_PROVEN:
         cause = "Nothing is proven"
-    return Proof(told, f"{cause}: {sentence}.", rows, [chart])
+    return ProofFacts(told, f"{cause}: {sentence}.", rows, [chart])
 
 
 def write(report: Report, folder: Path, refresh: int | None = None) -> tuple[Path, Path]:

@@ -58,7 +58,7 @@ def _ip(*words: str) -> str:
 
 
 @dataclass(frozen=True)
-class Host:
+class EmulatedHost:
     """One emulated machine."""
 
     name: str
@@ -79,12 +79,12 @@ class Host:
 
 
 @dataclass
-class Network:
+class EmulatedNetwork:
     """Hosts h1, h2, ... on one switch. `rate` is what every port lets through each way, in tc's words ("1gbit")."""
 
     hosts: int
     rate: str | None = None
-    members: list[Host] = field(default_factory=list)
+    members: list[EmulatedHost] = field(default_factory=list)
 
     def __enter__(self) -> Self:
         check_able()
@@ -116,7 +116,7 @@ class Network:
         names = {number: f"10.77.0.{number}" for number in range(1, self.hosts + 1)}
         known = "127.0.0.1 localhost\n" + "".join(f"{address} h{number}\n" for number, address in names.items())
         for number, address in names.items():
-            host = Host(f"h{number}", address, self._namespace(f"h{number}"))
+            host = EmulatedHost(f"h{number}", address, self._namespace(f"h{number}"))
             self.members.append(host)
             port = f"port{number}"
             _ip("-n", switch, "link", "add", port, "type", "veth", "peer", "name", INTERFACE, "netns", host.namespace)

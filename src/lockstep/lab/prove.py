@@ -15,7 +15,7 @@ from lockstep.errors import LockstepError
 from lockstep.explain.bottleneck import NOT_PROVEN, unequal
 from lockstep.explain.reading.steps import Column
 from lockstep.files import read_json, write_json
-from lockstep.lab.emulated_network import Network
+from lockstep.lab.emulated_network import EmulatedNetwork
 from lockstep.lab.trial import Line, Trial, attempt
 from lockstep.run.directory import RunDirectory
 from lockstep.run.journal import read
@@ -73,7 +73,7 @@ def prove(
                 if link is None:
                     found[kind].append(attempt(*words))
                 else:
-                    with Network(count + holders, link) as network:
+                    with EmulatedNetwork(count + holders, link) as network:
                         found[kind].append(attempt(*words, network=network))
     proof = judge(found, workers, link)
     write_json(folder / "proof.json", proof.as_dict())

@@ -13,10 +13,10 @@ import numpy as np
 from lockstep.errors import LockstepError
 from lockstep.explain.bottleneck import find
 from lockstep.explain.formatting import bits, milliseconds, share
-from lockstep.explain.reading.measured_steps import Measured
+from lockstep.explain.reading.measured_steps import MeasuredSteps
 from lockstep.explain.reading.record import Record
 from lockstep.explain.summary import summary_of
-from lockstep.lab.emulated_network import INTERFACE, Host, Network, rate_bits
+from lockstep.lab.emulated_network import INTERFACE, EmulatedHost, EmulatedNetwork, rate_bits
 from lockstep.lab.together import Program, together
 
 PORT = 29400
@@ -27,7 +27,7 @@ LOOKS = 4
 
 
 @dataclass(frozen=True)
-class Cluster:
+class EmulatedCluster:
     hosts: int
     link: str | None  # rate of every port, both ways, in tc's words; None: as fast as this machine copies
     per_host: int = 1  # workers
@@ -84,7 +84,7 @@ class Rehearsal:
 class Meter:
     """The switch's counters over the time of a rehearsal."""
 
-    network: Network
+    network: EmulatedNetwork
     times: list[float] = field(default_factory=list)
     sent: list[list[int]] = field(default_factory=list)
 
@@ -107,12 +107,12 @@ def rehearse(
     run: Path,
     config: Path,
     settings: list[str],
-    cluster: Cluster,
+    cluster: EmulatedCluster,
     whole: bool = False,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Rehearsal:
     """Trains in the new folder `run`. Unless it is `whole`, nothing is evaluated and nothing saved."""
-    with Network(cluster.hosts + cluster.servers, cluster.link) as network:
+    with EmulatedNetwork(cluster.hosts + cluster.servers, cluster.link) as network:
         meter = Meter(network)
 
         def look() -> None:
@@ -130,7 +130,7 @@ def rehearse(
 
 
 def _program(
-    host: Host, number: int, cluster: Cluster, run: Path, config: Path, settings: list[str], whole: bool
+    host: EmulatedHost, number: int, cluster: EmulatedCluster, run: Path, config: Path, settings: list[str], whole: bool
 ) -> Program:
     """torchrun as a user would start it on that host. Hosts are numbered, so that servers come last."""
     count = cluster.workers + cluster.servers
@@ -153,7 +153,7 @@ def _program(
     return Program(host.command([*engine, "-m", "lockstep", "--", *words]), environment)
 
 
-def measure(run: Path, cluster: Cluster, meter: Meter) -> Rehearsal:
+def measure(run: Path, cluster: EmulatedCluster, meter: Meter) -> Rehearsal:
     record = Record(run)
     summary, measured, found = summary_of(record), record.measured, find(record)
     if found is None or summary.seconds_per_step is None or summary.words_per_second is None:
@@ -179,7 +179,7 @@ def measure(run: Path, cluster: Cluster, meter: Meter) -> Rehearsal:
     )
 
 
-def _under_way(measured: Measured) -> float:
+def _under_way(measured: MeasuredSteps) -> float:
     """Seconds of all measured steps in which gradients travelled: of the worker that waited least in each, because the
     others also waited for it."""
     return float(measured.stack("under_way").min(0).sum())

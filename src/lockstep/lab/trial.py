@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.errors import LockstepError
-from lockstep.lab.emulated_network import INTERFACE, Network
+from lockstep.lab.emulated_network import INTERFACE, EmulatedNetwork
 from lockstep.lab.together import Program, together
 from lockstep.run.journal import read
 
@@ -40,7 +40,7 @@ def attempt(
     workers: int,
     servers: int = 0,
     without: str = "nothing",
-    network: Network | None = None,
+    network: EmulatedNetwork | None = None,
 ) -> Trial:
     """Trains in the new folder `run`. Such a run evaluates nothing and saves nothing, unless `without` is empty."""
     if network is not None and not any(setting.startswith("train.threads=") for setting in settings):
@@ -62,7 +62,7 @@ def attempt(
     return Trial(run, [read(run / "journal", rank).steps for rank in range(workers)])
 
 
-def place(rank: int, network: Network) -> dict[str, str]:
+def place(rank: int, network: EmulatedNetwork) -> dict[str, str]:
     """What an engine would tell the process of this host."""
     numbers = {"RANK": rank, "WORLD_SIZE": len(network.members), "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
     meeting = {"MASTER_ADDR": network.members[0].address, "MASTER_PORT": str(PORT), "GLOO_SOCKET_IFNAME": INTERFACE}

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from lockstep.models.dropout import Dropout
 from lockstep.models.model_settings import LstmSettings
-from lockstep.models.packed import Layout, Reading
+from lockstep.models.packed import AttentionGrid, Layout
 
 State = tuple[Tensor, Tensor]
 """What LSTM units remember: output and cell, `[units, rows, width]` each."""
@@ -30,7 +30,7 @@ class Lookup(nn.Embedding):
     by_rows = True
 
 
-class Unit(nn.Module):
+class LstmCell(nn.Module):
     """The parameters of one LSTM in one direction. Gates in torch's order: input, forget, cell, output."""
 
     def __init__(self, inputs: int, width: int) -> None:
@@ -49,13 +49,13 @@ class Unit(nn.Module):
         return [*self.kernel.split([self.inputs, width], dim=1), self.bias, torch.zeros_like(self.bias)]
 
 
-class Layer(nn.Module):
+class LstmLayer(nn.Module):
     """LSTM units that read the same words, one forward and perhaps one backward."""
 
     def __init__(self, inputs: int, width: int, directions: int = 1) -> None:
         super().__init__()
         self.width = width
-        self.units = nn.ModuleList(Unit(inputs, width) for _ in range(directions))
+        self.units = nn.ModuleList(LstmCell(inputs, width) for _ in range(directions))
 
     def forward(self, x: Tensor, counts: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """All words `[words, inputs]` in the order of reading -> `[words, directions x width]`, and the last state."""
@@ -75,13 +75,13 @@ class Layer(nn.Module):
     def step(self, x: Tensor, state: State) -> State:
         """One more word of every hypothesis: `[hypotheses, inputs]`."""
         (unit,) = self.units
-        assert isinstance(unit, Unit)
+        assert isinstance(unit, LstmCell)
         with torch.autocast(x.device.type, enabled=False):
             return torch.lstm_cell(x.float(), (state[0].float(), state[1].float()), *unit.weights())
 
 
 @dataclass
-class Memory:
+class EncoderMemory:
     """What the encoder knows of the source sentences."""
 
     words: Tensor  # [rows, longest, width]
@@ -121,10 +121,10 @@ class Lstm(nn.Module):
         self.projection = nn.Linear(width, vocabulary_size, bias=False)
         self.dropout = Dropout(settings.dropout)
         self.encoder = nn.ModuleList(
-            Layer(width if i == 0 else 2 * width, width, directions=2) for i in range(settings.encoder_layers)
+            LstmLayer(width if i == 0 else 2 * width, width, directions=2) for i in range(settings.encoder_layers)
         )
         self.decoder = nn.ModuleList(
-            Layer(width if i == 0 else 2 * width, width) for i in range(settings.decoder_layers)
+            LstmLayer(width if i == 0 else 2 * width, width) for i in range(settings.decoder_layers)
         )
         nn.init.uniform_(self.projection.weight, -0.1, 0.1)  # embeddings have torch's variance of 1, which units expect
 
@@ -132,27 +132,27 @@ class Lstm(nn.Module):
         """A vector for each target word, made from the source and the target words so far: `[target words, width]`."""
         return self.decode(target, layout, self.encode(source, source_layout), source_layout)
 
-    def encode(self, ids: Tensor, layout: Layout) -> Memory:
+    def encode(self, ids: Tensor, layout: Layout) -> EncoderMemory:
         """Source ids `[words]` -> a vector for each, the sum of both directions."""
-        reading = Reading.of(layout, ids.device)
+        reading = AttentionGrid.of(layout, ids.device)
         x = self.source_embedding(ids[reading.order])
         ends = []
         for layer in self.encoder:
             x, end = layer(self.dropout(x), reading.counts)
             ends.append(end)
         outputs, cells = (reading.unsorted(torch.cat(parts)) for parts in zip(*ends, strict=True))
-        return Memory(reading.spread(x.unflatten(1, (2, -1)).sum(1)), (outputs, cells))
+        return EncoderMemory(reading.spread(x.unflatten(1, (2, -1)).sum(1)), (outputs, cells))
 
-    def _begin(self, memory: Memory) -> list[State]:
+    def _begin(self, memory: EncoderMemory) -> list[State]:
         """The state in which each decoder layer begins: that in which the encoder unit of the same number ended, from
         layer to layer and forward before backward; layers without such a unit begin with zeros."""
         ends: list[State] = list(zip(*memory.state, strict=True))
         zeros = torch.zeros_like(ends[0][0])
         return (ends + [(zeros, zeros)] * len(self.decoder))[: len(self.decoder)]
 
-    def decode(self, ids: Tensor, layout: Layout, memory: Memory, memory_layout: Layout) -> Tensor:
+    def decode(self, ids: Tensor, layout: Layout, memory: EncoderMemory, memory_layout: Layout) -> Tensor:
         """Target ids so far `[words]` -> a vector for the next word at each place `[words, width]`."""
-        reading = Reading.of(layout, ids.device)
+        reading = AttentionGrid.of(layout, ids.device)
         x, context = self.target_embedding(ids[reading.order]), None
         for layer, state in zip(self.decoder, self._begin(memory), strict=True):
             beside = self.dropout(x if context is None else torch.cat([x, context], dim=1))
@@ -170,7 +170,7 @@ class Lstm(nn.Module):
     def logits(self, x: Tensor) -> Tensor:
         return F.linear(x, self.output_weight)
 
-    def start(self, memory: Memory, layout: Layout, beam: int) -> list[LstmCache]:
+    def start(self, memory: EncoderMemory, layout: Layout, beam: int) -> list[LstmCache]:
         """The state for decoding `beam` hypotheses of every source sentence."""
         states = [(h.repeat_interleave(beam, 0), c.repeat_interleave(beam, 0)) for h, c in self._begin(memory)]
         return [LstmCache(memory.words, layout.hidden, states)]
@@ -180,7 +180,7 @@ class Lstm(nn.Module):
         (cache,) = caches
         x, context = self.target_embedding(ids.flatten()), None  # [hypotheses, width]
         for i, layer in enumerate(self.decoder):
-            assert isinstance(layer, Layer)
+            assert isinstance(layer, LstmLayer)
             beside = x if context is None else torch.cat([x, context], dim=1)
             cache.states[i] = layer.step(beside, cache.states[i])
             x = cache.states[i][0]

@@ -87,7 +87,7 @@ class Layout:
 
 
 @dataclass
-class Reading:
+class AttentionGrid:
     """The words of a batch as recurrent kernels read them (torch's packed sequences): the first words of all sentences,
     then all second words and so on, each time from the longest sentence to the shortest."""
 
@@ -98,7 +98,7 @@ class Reading:
     layout: Layout
 
     @classmethod
-    def of(cls, layout: Layout, device: torch.device) -> "Reading":
+    def of(cls, layout: Layout, device: torch.device) -> "AttentionGrid":
         rows = np.argsort(-layout.lengths, kind="stable")
         places = np.arange(layout.longest)[:, None]
         there = places < layout.lengths[rows]  # [longest, rows]

@@ -15,7 +15,7 @@ SHORT_SCALE = 1 / 8
 """The short network learns at high rates: its scores start small, so that the first steps do not throw it about."""
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """Two convolutions beside a shortcut. Where the image shrinks, the shortcut takes every second point and leaves the
     new channels at zero."""
 
@@ -37,7 +37,7 @@ class Block(nn.Module):
         return F.relu(inner + values, inplace=True)
 
 
-class Layer(nn.Module):
+class ConvLayer(nn.Module):
     """A convolution, and a step down to half the size where `shrinks`."""
 
     def __init__(self, channels_in: int, channels: int, shrinks: bool = False) -> None:
@@ -58,7 +58,7 @@ class Beside(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.first, self.second = Layer(channels, channels), Layer(channels, channels)
+        self.first, self.second = ConvLayer(channels, channels), ConvLayer(channels, channels)
 
     def forward(self, values: Tensor) -> Tensor:
         added: Tensor = values + self.second(self.first(values))
@@ -70,22 +70,22 @@ def _convolution(channels_in: int, channels: int, stride: int = 1) -> nn.Conv2d:
 
 
 def _paper(depth: int, width: int, channels: int) -> list[nn.Module]:
-    layers: list[nn.Module] = [Layer(channels, width)]
+    layers: list[nn.Module] = [ConvLayer(channels, width)]
     before = width
     for stage in range(3):
         for number in range((depth - 2) // 6):
-            layers.append(Block(before, width << stage, stride=2 if stage and not number else 1))
+            layers.append(ResidualBlock(before, width << stage, stride=2 if stage and not number else 1))
             before = width << stage
     return layers
 
 
 def _short(width: int, channels: int) -> list[nn.Module]:
     return [
-        Layer(channels, width),
-        Layer(width, 2 * width, shrinks=True),
+        ConvLayer(channels, width),
+        ConvLayer(width, 2 * width, shrinks=True),
         Beside(2 * width),
-        Layer(2 * width, 4 * width, shrinks=True),
-        Layer(4 * width, 8 * width, shrinks=True),
+        ConvLayer(2 * width, 4 * width, shrinks=True),
+        ConvLayer(4 * width, 8 * width, shrinks=True),
         Beside(8 * width),
     ]
 

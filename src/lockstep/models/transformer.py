@@ -139,7 +139,7 @@ class FeedForward(nn.Module):
         return self.outer(relu_dropout(self.inner(x), self.dropout if self.training else 0.0))
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """The residual frame of a sub-layer: `x + dropout(f(norm(x)))`, or `norm(x + dropout(f(x)))` for post-norm."""
 
     def __init__(self, sub_layer: nn.Module, settings: TransformerSettings) -> None:
@@ -160,8 +160,10 @@ class Block(nn.Module):
 class EncoderLayer(nn.Module):
     def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()
-        self.attention = Block(Attention(settings), settings)
-        self.feed_forward = Block(FeedForward(settings.width, settings.feed_forward, settings.dropout), settings)
+        self.attention = TransformerBlock(Attention(settings), settings)
+        self.feed_forward = TransformerBlock(
+            FeedForward(settings.width, settings.feed_forward, settings.dropout), settings
+        )
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         y = self.attention.before(x)
@@ -172,9 +174,11 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()
-        self.attention = Block(Attention(settings), settings)
-        self.source = Block(Attention(settings), settings)
-        self.feed_forward = Block(FeedForward(settings.width, settings.feed_forward, settings.dropout), settings)
+        self.attention = TransformerBlock(Attention(settings), settings)
+        self.source = TransformerBlock(Attention(settings), settings)
+        self.feed_forward = TransformerBlock(
+            FeedForward(settings.width, settings.feed_forward, settings.dropout), settings
+        )
 
     def forward(self, x: Tensor, layout: Layout, memory: Tensor, memory_layout: Layout) -> Tensor:
         y = self.attention.before(x)

@@ -5,14 +5,14 @@ from collections import deque
 import torch
 import torch.distributed as dist
 
-from lockstep.ablation import left_out
+from lockstep.ablation import disabled
 from lockstep.parallel.strategy import Agreed
 from lockstep.team import Team
 
 
 def agree_now(loss_sum: float, stop: bool, team: Team) -> Agreed:
     """The loss of all workers, and whether any of them wants to stop."""
-    if "communication" in left_out():
+    if "communication" in disabled():
         return Agreed(loss_sum, stop)
     both = torch.tensor([loss_sum, float(stop)], dtype=torch.float64, device=team.device)
     dist.all_reduce(both, group=team.workers)
@@ -31,7 +31,7 @@ class AgreeLater:
         self._sent: deque[tuple[torch.Tensor, dist.Work]] = deque()
 
     def agree(self, loss_sum: float, stop: bool) -> Agreed:
-        if "communication" in left_out():
+        if "communication" in disabled():
             return Agreed(loss_sum, stop)
         wish = torch.tensor([float(stop)])
         work = dist.all_reduce(wish, group=self._group, async_op=True)

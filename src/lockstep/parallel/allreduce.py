@@ -17,23 +17,23 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lockstep import faults
-from lockstep.ablation import left_out
+from lockstep.ablation import disabled
 from lockstep.parallel.agreement import agree_now
 from lockstep.parallel.claims import shares_of_all
 from lockstep.parallel.compress import make_compression, ring_bytes
-from lockstep.parallel.layer_sums import Sums, among, connect
+from lockstep.parallel.layer_sums import LayerSums, among, connect
 from lockstep.parallel.spans import busy
 from lockstep.parallel.strategy import (
     Agreed,
     B,
-    Calm,
+    BatchSplitter,
     Claim,
     Clock,
     Context,
     FindTensor,
     MakeOptimizer,
-    Order,
     Outcome,
+    Snapshot,
     State,
 )
 from lockstep.parallel.strategy_settings import StrategySettings
@@ -69,7 +69,7 @@ class AllReduce:
 
     def __init__(self, settings: StrategySettings) -> None:
         self.settings = settings
-        self.silent = "communication" in left_out()
+        self.silent = "communication" in disabled()
 
     def setup(
         self,
@@ -81,7 +81,7 @@ class AllReduce:
     ) -> None:
         self.clock, self.context, self.raw = clock, context, module
         self.updater = Updater(module, make_optimizer, context.clip, context.loss_scale)
-        self.sums = Sums(clock, among(context.team))
+        self.sums = LayerSums(clock, among(context.team))
         if not self.silent:
             connect(module, self.sums)
         self.compression = make_compression(self.settings, context.rank, context.size, context.device)
@@ -130,7 +130,7 @@ class AllReduce:
         return self._ddp
 
     def claims(
-        self, order: Order[B], batches: Iterator[B], first: int, due: Callable[[int], bool]
+        self, order: BatchSplitter[B], batches: Iterator[B], first: int, due: Callable[[int], bool]
     ) -> Iterator[Claim[B]]:
         return shares_of_all(order, batches, first, self.context.team)
 
@@ -161,8 +161,8 @@ class AllReduce:
         return agree_now(loss_sum, stop, self.context.team)
 
     @contextmanager
-    def quiesce(self) -> Iterator[Calm]:
-        yield Calm(self.raw, self.context.team)
+    def snapshot(self) -> Iterator[Snapshot]:
+        yield Snapshot(self.raw, self.context.team)
 
     def state(self) -> State:
         state = self.updater.state()

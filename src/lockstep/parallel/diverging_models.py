@@ -8,12 +8,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lockstep.parallel.strategy import Calm, FindTensor, State
+from lockstep.parallel.strategy import FindTensor, Snapshot, State
 from lockstep.parallel.update import Updater
 from lockstep.team import Team
 
 
-class Apart:
+class DivergingModels:
     """The state that other strategies can use is the model that stands for all, and worker 0's optimizer."""
 
     def __init__(self, name: str, updater: Updater, team: Team) -> None:
@@ -21,7 +21,7 @@ class Apart:
         self._own: dict[str, Tensor] | None = None  # while another model is in its place
 
     @contextmanager
-    def together(self, mean: bool) -> Iterator[Calm]:
+    def together(self, mean: bool) -> Iterator[Snapshot]:
         """Puts the mean of all models, or worker 0's, in the place of each one's own for a while."""
         values = self.updater.module.state_dict()
         self._own = {name: value.clone() for name, value in values.items()}
@@ -33,7 +33,7 @@ class Apart:
                 else:
                     dist.broadcast(value, 0)
         try:
-            yield Calm(self.updater.module, self.team)
+            yield Snapshot(self.updater.module, self.team)
         finally:
             with torch.no_grad():
                 for name, value in values.items():

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 
-class Flat:
+class FlatParameters:
     """Trainable parameters become views of `values`, those named `first` at its beginning; with `gradients` their
     gradients are views of another vector that the backward pass adds to."""
 

@@ -42,7 +42,7 @@ def among(team: Team) -> Callable[[Tensor], None]:
     return add
 
 
-class Sums:
+class LayerSums:
     """Adds up, and keeps the books: everybody waits for a sum, so its time is merge time."""
 
     def __init__(self, clock: Clock, add: Callable[[Tensor], None]) -> None:

@@ -13,30 +13,30 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lockstep import faults
-from lockstep.ablation import left_out
+from lockstep.ablation import disabled
 from lockstep.parallel.agreement import AgreeLater
 from lockstep.parallel.claims import shares_alone
 from lockstep.parallel.compress import FORMATS, ring_bytes
-from lockstep.parallel.diverging_models import Apart
-from lockstep.parallel.flat_parameters import Flat
+from lockstep.parallel.diverging_models import DivergingModels
+from lockstep.parallel.flat_parameters import FlatParameters
 from lockstep.parallel.strategy import (
     Agreed,
     B,
-    Calm,
+    BatchSplitter,
     Claim,
     Clock,
     Context,
     FindTensor,
     MakeOptimizer,
-    Order,
     Outcome,
+    Snapshot,
     State,
 )
 from lockstep.parallel.strategy_settings import StrategySettings
 from lockstep.parallel.update import Updater
 
 
-class Local:
+class LocalSgd:
     name = "local"
     together = True
     lockstep = False
@@ -51,7 +51,7 @@ class Local:
         self.momentum = usual if settings.outer_momentum is None else settings.outer_momentum
         self.format = FORMATS[settings.gradients]
         self.bucket_mb = settings.bucket_mb
-        self.silent = "communication" in left_out()
+        self.silent = "communication" in disabled()
 
     def setup(
         self,
@@ -62,9 +62,9 @@ class Local:
         example: Any,
     ) -> None:
         self._module, self.clock, self.context = module, clock, context
-        self.flat = Flat(module)
+        self.flat = FlatParameters(module)
         self.updater = Updater(module, make_optimizer, context.clip, context.loss_scale)
-        self.apart = Apart(self.name, self.updater, context.team)
+        self.models = DivergingModels(self.name, self.updater, context.team)
         self.agreement = AgreeLater(context.team)
         self.common = self.flat.values.clone()  # where all stood after the last meeting
         self.speed = torch.zeros_like(self.common)  # the outer momentum
@@ -76,7 +76,7 @@ class Local:
         return self._module
 
     def claims(
-        self, order: Order[B], batches: Iterator[B], first: int, due: Callable[[int], bool]
+        self, order: BatchSplitter[B], batches: Iterator[B], first: int, due: Callable[[int], bool]
     ) -> Iterator[Claim[B]]:
         return shares_alone(order, batches, first, self.context.team)
 
@@ -124,18 +124,18 @@ class Local:
     def agree(self, loss_sum: float, stop: bool) -> Agreed:
         return self.agreement.agree(loss_sum, stop)
 
-    def quiesce(self) -> AbstractContextManager[Calm]:
+    def snapshot(self) -> AbstractContextManager[Snapshot]:
         """After a meeting all models are the same; between meetings their mean stands for them."""
-        return self.apart.together(mean=self.alone > 0)
+        return self.models.together(mean=self.alone > 0)
 
     def state(self) -> State:
-        state = self.apart.state()
+        state = self.models.state()
         state.scalars["local.alone"] = float(self.alone)
         state.private |= {"local.common": self.common, "local.speed": self.speed}
         return state
 
     def load(self, scalars: dict[str, float], private: FindTensor) -> list[str]:
-        reset = self.apart.load(scalars, private)
+        reset = self.models.load(scalars, private)
         common, speed = private("local.common"), private("local.speed")
         if common is None or speed is None:
             self.common.copy_(self.flat.values)

@@ -25,9 +25,9 @@ def make_strategy(settings: StrategySettings, workers: int) -> Strategy:
 
             return Replicas(settings)
         case "local":
-            from lockstep.parallel.local_sgd import Local
+            from lockstep.parallel.local_sgd import LocalSgd
 
-            return Local(settings)
+            return LocalSgd(settings)
         case "server":
             from lockstep.parallel.server.parameter_server import Server
 

@@ -13,18 +13,18 @@ from torch import Tensor, nn
 from lockstep import faults
 from lockstep.parallel.agreement import AgreeLater
 from lockstep.parallel.claims import shares_alone
-from lockstep.parallel.diverging_models import Apart
+from lockstep.parallel.diverging_models import DivergingModels
 from lockstep.parallel.strategy import (
     Agreed,
     B,
-    Calm,
+    BatchSplitter,
     Claim,
     Clock,
     Context,
     FindTensor,
     MakeOptimizer,
-    Order,
     Outcome,
+    Snapshot,
     State,
 )
 from lockstep.parallel.strategy_settings import StrategySettings
@@ -52,7 +52,7 @@ class Replicas:
     ) -> None:
         self._module, self.context = module, context
         self.updater = Updater(module, make_optimizer, context.clip, context.loss_scale)
-        self.apart = Apart(self.name, self.updater, context.team)
+        self.models = DivergingModels(self.name, self.updater, context.team)
         self.agreement = AgreeLater(context.team)
 
     @property
@@ -60,7 +60,7 @@ class Replicas:
         return self._module
 
     def claims(
-        self, order: Order[B], batches: Iterator[B], first: int, due: Callable[[int], bool]
+        self, order: BatchSplitter[B], batches: Iterator[B], first: int, due: Callable[[int], bool]
     ) -> Iterator[Claim[B]]:
         return shares_alone(order, batches, first, self.context.team)
 
@@ -80,14 +80,14 @@ class Replicas:
     def agree(self, loss_sum: float, stop: bool) -> Agreed:
         return self.agreement.agree(loss_sum, stop)
 
-    def quiesce(self) -> AbstractContextManager[Calm]:
-        return self.apart.together(mean=False)
+    def snapshot(self) -> AbstractContextManager[Snapshot]:
+        return self.models.together(mean=False)
 
     def state(self) -> State:
-        return self.apart.state()
+        return self.models.state()
 
     def load(self, scalars: dict[str, float], private: FindTensor) -> list[str]:
-        return self.apart.load(scalars, private)
+        return self.models.load(scalars, private)
 
     def finish(self) -> None:
         self.agreement.finish()

@@ -11,14 +11,14 @@ from lockstep.parallel.claims import shares_of_all
 from lockstep.parallel.strategy import (
     Agreed,
     B,
-    Calm,
+    BatchSplitter,
     Claim,
     Clock,
     Context,
     FindTensor,
     MakeOptimizer,
-    Order,
     Outcome,
+    Snapshot,
     State,
 )
 from lockstep.parallel.strategy_settings import StrategySettings
@@ -52,7 +52,7 @@ class Single:
         return self._module
 
     def claims(
-        self, order: Order[B], batches: Iterator[B], first: int, due: Callable[[int], bool]
+        self, order: BatchSplitter[B], batches: Iterator[B], first: int, due: Callable[[int], bool]
     ) -> Iterator[Claim[B]]:
         return shares_of_all(order, batches, first, self.context.team)
 
@@ -73,8 +73,8 @@ class Single:
         return Agreed(loss_sum, stop)
 
     @contextmanager
-    def quiesce(self) -> Iterator[Calm]:
-        yield Calm(self._module, self.context.team)
+    def snapshot(self) -> Iterator[Snapshot]:
+        yield Snapshot(self._module, self.context.team)
 
     def state(self) -> State:
         return self.updater.state()

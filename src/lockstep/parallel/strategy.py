@@ -32,7 +32,7 @@ B = TypeVar("B", bound=Batch)
 B_contra = TypeVar("B_contra", bound=Batch, contravariant=True)
 
 
-class Order(Protocol[B_contra]):
+class BatchSplitter(Protocol[B_contra]):
     """How a global batch is cut for the workers."""
 
     def share(self, batch: B_contra, worker: int, workers: int) -> np.ndarray: ...
@@ -49,12 +49,12 @@ class Claim(Generic[B]):
     share: np.ndarray
     target_words: int  # what its loss is divided by: of all workers whose gradients are summed
     part: int  # which share; the worker's number where every worker has one of every batch
-    again: bool = False  # a worker had claimed it and died
-    idle: int = 0  # micro-batches to add that count for nothing, where all workers need equally many
+    recomputed: bool = False  # a worker had claimed it and died
+    empty_micro_batches: int = 0  # micro-batches to add that count for nothing, where all workers need equally many
 
 
 @dataclass(frozen=True)
-class Rest(Generic[B]):
+class Pause(Generic[B]):
     """Stands between claims where workers do not move step by step together: every step up to this one is applied, and
     none beyond it has begun."""
 
@@ -87,11 +87,11 @@ class Agreed:
 
 
 @dataclass(frozen=True)
-class Calm:
+class Snapshot:
     """A model that holds still, and who looks at it together."""
 
     module: nn.Module
-    party: Team | None  # who evaluates and saves with this worker; None: others do
+    team: Team | None  # who evaluates and saves with this worker; None: others do
 
 
 @dataclass
@@ -136,7 +136,7 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Meeting:
+class QuorumView:
     """Who takes part in the next step."""
 
     quorum: int  # a number that all participants know
@@ -157,11 +157,11 @@ class Members(Protocol):
         """Does this worker save for all?"""
         ...
 
-    def meet(self, progress: Progress, ending: str | None = None) -> Meeting:
+    def meet(self, progress: Progress, ending: str | None = None) -> QuorumView:
         """Before a step, and once more before leaving, then with the reason."""
         ...
 
-    def revise(self, claim: Claim[B], order: Order[B]) -> Claim[B]:
+    def revise(self, claim: Claim[B], order: BatchSplitter[B]) -> Claim[B]:
         """The claim for who takes part now; the same object when it was right."""
         ...
 
@@ -197,8 +197,8 @@ class Strategy(Protocol):
     ) -> None: ...
 
     def claims(
-        self, order: Order[B], batches: Iterator[B], first: int, due: Callable[[int], bool]
-    ) -> Iterator[Claim[B] | Rest[B]]:
+        self, order: BatchSplitter[B], batches: Iterator[B], first: int, due: Callable[[int], bool]
+    ) -> Iterator[Claim[B] | Pause[B]]:
         """This worker's part of the steps to come, from step `first` on; read ahead in the background. A strategy whose
         workers are not `together` rests after steps at which something is `due`."""
         ...
@@ -221,7 +221,7 @@ class Strategy(Protocol):
 
     def agree(self, loss_sum: float, stop: bool) -> Agreed: ...
 
-    def quiesce(self) -> AbstractContextManager[Calm]:
+    def snapshot(self) -> AbstractContextManager[Snapshot]:
         """A consistent model for evaluation and saving."""
         ...
 

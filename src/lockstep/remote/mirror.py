@@ -20,14 +20,14 @@ from lockstep.errors import LockstepError
 from lockstep.files import read_json, sync, write_json
 from lockstep.remote.lease import NAME as LEASE
 from lockstep.remote.lease import Lease
-from lockstep.remote.store import Entry, Store
-from lockstep.run.checkpoint import Saved, newest_whole, understood
+from lockstep.remote.store import Store, StoredObject
+from lockstep.run.checkpoint import Checkpoint, find_newest_whole, parse
 from lockstep.run.directory import RunDirectory
 
 PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0)
 """Between the attempts of an upload; the store's own library has its retries besides."""
 MARKER = ".mirror.json"
-Keep = Callable[[list[Saved]], set[Path]]
+Keep = Callable[[list[Checkpoint]], set[Path]]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Mirror:
         self.store = Store(url)
         self.run = run
         self._lease = Lease(self.store)
-        self._committed: dict[str, Saved] = {}  # what the store has, by name
+        self._committed: dict[str, Checkpoint] = {}  # what the store has, by name
         self._sent: dict[str, tuple[int, int]] = {}  # size and time of the small files as they were last sent
         self._thread: threading.Thread | None = None
         self._news: deque[News] = deque()
@@ -89,7 +89,7 @@ class Mirror:
                 if name != LEASE and not name.startswith(("checkpoints/", ".")):
                     self.store.fetch(name, self.run.path / name)
         passed = self._read_manifests(objects)
-        local, _ = newest_whole(self.run.checkpoints)
+        local, _ = find_newest_whole(self.run.checkpoints)
         for name in sorted(self._committed, reverse=True):
             if local is not None and self._committed[name].step <= local.step:
                 return
@@ -104,13 +104,13 @@ class Mirror:
                 "Delete what is there, or choose another --run, to start from the beginning.",
             )
 
-    def _read_manifests(self, objects: dict[str, Entry]) -> list[str]:
+    def _read_manifests(self, objects: dict[str, StoredObject]) -> list[str]:
         """Learns what the store has; returns a remark on each checkpoint whose manifest cannot be understood."""
         passed = []
         for name in objects:
             match name.split("/"):
                 case ["checkpoints", folder, "manifest.json"]:
-                    saved = understood(Path(folder), self.store.read(name) or b"")
+                    saved = parse(Path(folder), self.store.read(name) or b"")
                     if saved is None:
                         passed.append(self._pass_over(folder, "no readable manifest"))
                     else:
@@ -122,7 +122,7 @@ class Mirror:
         self._fault("damaged checkpoint on the store", detail, None)
         return f"{name}: {damage}"
 
-    def _fetch_checkpoint(self, name: str, objects: dict[str, Entry]) -> str | None:
+    def _fetch_checkpoint(self, name: str, objects: dict[str, StoredObject]) -> str | None:
         """Fetches a checkpoint aside, checks every byte and renames it; returns what is wrong with it, if anything."""
         manifest = self._committed[name].manifest
         aside, final = self.run.checkpoints / f".{name}.partial", self.run.checkpoints / name
@@ -132,7 +132,7 @@ class Mirror:
                 return f"{file} is missing"
             self.store.fetch(f"checkpoints/{name}/{file}", aside / file)
             sync(aside / file)
-        damage = Saved(aside, manifest).damage()
+        damage = Checkpoint(aside, manifest).damage()
         if damage is None:
             shutil.rmtree(final, ignore_errors=True)  # only a damaged one can be there
             aside.rename(final)
@@ -140,7 +140,7 @@ class Mirror:
             _say(f"Fetched {name} from {self.store.url}.")
         return damage
 
-    def upload(self, saved: Saved, keep: Keep) -> None:
+    def upload(self, saved: Checkpoint, keep: Keep) -> None:
         """Copies a checkpoint to the store in the background, as far as it is not there, after what is under way; `keep`
         chooses which others stay."""
         arguments = (saved, keep, self._thread)
@@ -184,7 +184,7 @@ class Mirror:
         self._send_small_files()
         self._lease.release()
 
-    def _upload(self, saved: Saved, keep: Keep, before: threading.Thread | None) -> None:
+    def _upload(self, saved: Checkpoint, keep: Keep, before: threading.Thread | None) -> None:
         if before is not None:
             before.join()
         begin, name, sent = time.perf_counter(), saved.path.name, set[str]()
@@ -225,7 +225,7 @@ class Mirror:
                     self._fault("upload is tried again", detail, None)
                 time.sleep(pause)
 
-    def _send(self, saved: Saved, sent: set[str]) -> None:
+    def _send(self, saved: Checkpoint, sent: set[str]) -> None:
         """All files, then what the rest of the run needs, then the manifest: with it the checkpoint exists."""
         folder = f"checkpoints/{saved.path.name}"
         self._lease.check()

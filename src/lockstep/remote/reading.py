@@ -7,7 +7,7 @@ from typing import Literal
 from lockstep.errors import LockstepError
 from lockstep.remote.place import cache_folder, is_remote
 from lockstep.remote.store import Store
-from lockstep.run.checkpoint import chosen, listed
+from lockstep.run.checkpoint import choose, list_all
 
 SMALL = ("config.yaml", "data.json", "choices.json", "environment.json", "proof.json")
 
@@ -55,12 +55,12 @@ def with_model(place: str | Path, which: Literal["best", "last"]) -> Path:
 def _fetch_best_or_last(store: Store, folder: Path, which: Literal["best", "last"], objects: list[str]) -> None:
     copy_of_run(store.url)
     _fetch_manifests(store, folder, objects)
-    found = listed(folder / "checkpoints")
+    found = list_all(folder / "checkpoints")
     if not found:
         raise LockstepError(
             f"There is no trained model in {store.url}.", "Name a run with a checkpoint, or train one first.", code=2
         )
-    saved = chosen(found, which)
+    saved = choose(found, which)
     if saved.damage("model/") is not None:
         files = [f"checkpoints/{saved.path.name}/{name}" for name in saved.manifest["files"]]
         _refresh(store, folder, [name for name in files if "/model/" in name and name in objects])

@@ -24,7 +24,7 @@ class StoreError(LockstepError):
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoredObject:
     """What a listing tells about an object."""
 
     bytes: int
@@ -97,7 +97,7 @@ class Store:
                 if self._files.exists(aside):
                     self._files.rm_file(aside)
 
-    def list(self, under: str = "") -> dict[str, Entry]:
+    def list(self, under: str = "") -> dict[str, StoredObject]:
         """Every object below, by name; none when there is nothing. A name never leads out of a folder it is copied to."""
         with _spoken(self.url):
             try:
@@ -107,7 +107,7 @@ class Store:
                     raise
                 return {}
             return {
-                path.removeprefix(f"{self._root}/"): Entry(int(info["size"]), _stamp(info))
+                path.removeprefix(f"{self._root}/"): StoredObject(int(info["size"]), _stamp(info))
                 for path, info in found.items()
                 if path.startswith(f"{self._root}/") and not path.endswith("/") and ".." not in path.split("/")
             }

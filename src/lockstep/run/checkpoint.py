@@ -41,7 +41,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Saved:
+class Checkpoint:
     """A checkpoint, by its manifest."""
 
     path: Path
@@ -76,7 +76,7 @@ class Saved:
         return None
 
 
-def signed(progress: dict[str, Any], config: dict[str, Any], files: dict[str, Any]) -> dict[str, Any]:
+def sign(progress: dict[str, Any], config: dict[str, Any], files: dict[str, Any]) -> dict[str, Any]:
     """A manifest with its own digest."""
     manifest = {"format": FORMAT, "progress": progress, "config": config, "files": files}
     return manifest | {"sha256": _own_digest(manifest)}
@@ -87,34 +87,34 @@ def _own_digest(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def read_saved(path: Path) -> Saved | None:
+def read_checkpoint(path: Path) -> Checkpoint | None:
     """The checkpoint in a folder; None when its manifest is missing, of another format or not as it was written."""
     try:
-        return understood(path, (path / "manifest.json").read_bytes())
+        return parse(path, (path / "manifest.json").read_bytes())
     except OSError:
         return None
 
 
-def understood(path: Path, text: bytes) -> Saved | None:
+def parse(path: Path, text: bytes) -> Checkpoint | None:
     """The checkpoint that a manifest tells of; None when it is of another format or not as it was written."""
     try:
         manifest = json.loads(text)
         whole = manifest["format"] == FORMAT and manifest["sha256"] == _own_digest(manifest)
-        return Saved(path, manifest) if whole else None
+        return Checkpoint(path, manifest) if whole else None
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def listed(folder: Path) -> list[Saved]:
+def list_all(folder: Path) -> list[Checkpoint]:
     """The checkpoints of a run with a good manifest, oldest first; the digests of their files are not checked."""
-    return [saved for path in sorted(folder.glob("step-*")) if (saved := read_saved(path)) is not None]
+    return [saved for path in sorted(folder.glob("step-*")) if (saved := read_checkpoint(path)) is not None]
 
 
-def newest_whole(folder: Path) -> tuple[Saved | None, list[str]]:
+def find_newest_whole(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint without damage, and a sentence about each newer one that had to be passed over."""
     passed: list[str] = []
     for path in sorted(folder.glob("step-*"), reverse=True):
-        saved = read_saved(path)
+        saved = read_checkpoint(path)
         damage = "no readable manifest" if saved is None else saved.damage()
         if saved is not None and damage is None:
             return saved, passed
@@ -122,7 +122,7 @@ def newest_whole(folder: Path) -> tuple[Saved | None, list[str]]:
     return None, passed
 
 
-def chosen(all_saved: list[Saved], which: Literal["best", "last"]) -> Saved:
+def choose(all_saved: list[Checkpoint], which: Literal["best", "last"]) -> Checkpoint:
     """The best or the last of some checkpoints, oldest first. The last one knows which was best."""
     last = all_saved[-1]
     best = next((saved for saved in all_saved if saved.step == last.progress().best_step), last)
@@ -130,7 +130,7 @@ def chosen(all_saved: list[Saved], which: Literal["best", "last"]) -> Saved:
 
 
 @contextmanager
-def usable(folder: Path) -> Iterator[None]:
+def report_unusable(folder: Path) -> Iterator[None]:
     """Around reading an exported model: whatever is wrong with it is told in a sentence."""
     from safetensors import SafetensorError
 
@@ -141,7 +141,7 @@ def usable(folder: Path) -> Iterator[None]:
         raise LockstepError(f"The model in {folder} cannot be used: {reason}.", "Take another checkpoint.") from None
 
 
-def exported(folder: Path, key: str, does: str) -> dict[str, Any]:
+def read_model_config(folder: Path, key: str, does: str) -> dict[str, Any]:
     """What a model says of itself. It has this key when it does what is asked for; other tasks need not say anything."""
     path = folder / "config.json"
     config = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

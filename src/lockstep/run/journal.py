@@ -61,7 +61,7 @@ def _plain(value: Any) -> Any:
 
 
 @dataclass
-class Reading:
+class WorkerLines:
     """What a journal file says. A step that was computed again after a resume counts once, by its last attempt; where a
     worker takes several shares of a step (`part`), each is a line."""
 
@@ -93,8 +93,8 @@ def lines(path: Path) -> Iterator[Line | None]:
                 yield None
 
 
-def read(folder: Path, rank: int = 0) -> Reading:
-    reading, steps = Reading(), dict[tuple[int, int], Line]()
+def read(folder: Path, rank: int = 0) -> WorkerLines:
+    reading, steps = WorkerLines(), dict[tuple[int, int], Line]()
     path = worker_file(folder, rank)
     for line in lines(path) if path.exists() else ():
         if line is None:
@@ -104,12 +104,14 @@ def read(folder: Path, rank: int = 0) -> Reading:
         else:
             reading.events.append(line)
             if line["kind"] in ("resume", "heal"):  # what a killed launch did beyond this step is undone
-                steps = {key: step for key, step in steps.items() if key[0] <= line["step"] and led_to(step, line)}
+                steps = {
+                    key: step for key, step in steps.items() if key[0] <= line["step"] and is_on_branch(step, line)
+                }
     reading.steps = [steps[key] for key in sorted(steps)]
     return reading
 
 
-def led_to(step: Line, start: Line) -> bool:
+def is_on_branch(step: Line, start: Line) -> bool:
     """Is a step part of what a worker resumed or healed to? Where workers come and go, all may have died after it and
     begun anew before it: its branch is then not among the start's ancestors, or only up to where the next one began."""
     if "branch" not in step or "lineage" not in start:

@@ -19,7 +19,7 @@ from lockstep.data.images.image_set import ImageCorpus, ImageSet
 from lockstep.errors import LockstepError
 from lockstep.models.model_settings import ResNetSettings
 from lockstep.models.resnet import ResNet
-from lockstep.run.checkpoint import exported, usable
+from lockstep.run.checkpoint import read_model_config, report_unusable
 from lockstep.tasks.task import Scores, total
 from lockstep.team import Team
 
@@ -175,8 +175,8 @@ def load(folder: Path, device: torch.device) -> tuple[ClassificationLoss, dict[s
     """An exported model, ready to score images, and what is known of it (`shape` and `classes`)."""
     from safetensors.torch import load as read
 
-    with usable(folder):
-        config = exported(folder, "classes", "classifies")
+    with report_unusable(folder):
+        config = read_model_config(folder, "classes", "classifies")
         channels = config["shape"][0]
         model = ResNet(ResNetSettings.model_validate(config["model"]), channels, len(config["classes"]))
         module = ClassificationLoss(model, ([0.0] * channels, [1.0] * channels), label_smoothing=0.0)

@@ -17,7 +17,7 @@ from lockstep import faults
 from lockstep.errors import LockstepError
 from lockstep.files import sha256, sync, write_whole
 from lockstep.parallel.strategy import FindTensor, State
-from lockstep.run.checkpoint import Progress, Saved, listed, read_saved, signed
+from lockstep.run.checkpoint import Checkpoint, Progress, list_all, read_checkpoint, sign
 from lockstep.team import Team
 from lockstep.train import tensors
 
@@ -31,7 +31,7 @@ def save(
     state: State,
     export: Callable[[Path], None],
     team: Team,
-    keep: Callable[[list[Saved]], set[Path]],
+    keep: Callable[[list[Checkpoint]], set[Path]],
 ) -> int:
     """Writes a checkpoint by all workers together; returns its size in bytes. `keep` chooses which stay."""
     final = folder / f"step-{progress.step:08d}"
@@ -43,24 +43,24 @@ def save(
     def finish() -> int:
         facts = asdict(progress) | {"scalars": state.scalars}
         size = _finish(aside, final, facts, config, export)
-        _forget(folder, keep(listed(folder)) | {final})
+        _forget(folder, keep(list_all(folder)) | {final})
         return size
 
     return team.primary_does(finish)
 
 
-def note_score(path: Path, progress: Progress, keep: Callable[[list[Saved]], set[Path]]) -> None:
+def note_score(path: Path, progress: Progress, keep: Callable[[list[Checkpoint]], set[Path]]) -> None:
     """Adds what an evaluation found to a checkpoint that was saved before it. The manifest is replaced in one move."""
-    saved = read_saved(path)
+    saved = read_checkpoint(path)
     if saved is None:
         return
     facts = asdict(progress) | {"scalars": saved.manifest["progress"]["scalars"]}
-    manifest = signed(facts, saved.manifest["config"], saved.manifest["files"])
+    manifest = sign(facts, saved.manifest["config"], saved.manifest["files"])
     try:
         write_whole(path / "manifest.json", json.dumps(manifest, indent=1))
     except OSError as error:
         raise unwritten(path, error) from None
-    _forget(path.parent, keep(listed(path.parent)) | {path})
+    _forget(path.parent, keep(list_all(path.parent)) | {path})
 
 
 def _clear(folder: Path, aside: Path) -> None:
@@ -102,7 +102,7 @@ def _finish(
             sync(path)
             files[str(path.relative_to(aside))] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
         written = aside / "manifest.json"
-        written.write_text(json.dumps(signed(progress, config, files), indent=1), encoding="utf-8")
+        written.write_text(json.dumps(sign(progress, config, files), indent=1), encoding="utf-8")
         for part in (written, aside / "state", aside / "model", aside):
             sync(part)
         faults.at("rename")
@@ -117,14 +117,14 @@ def _finish(
 
 
 def _forget(folder: Path, keep: set[Path]) -> None:
-    for saved in listed(folder):
+    for saved in list_all(folder):
         if saved.path not in keep:
             saved.path.rename(saved.path.with_name(f".{saved.path.name}.deleted"))
     sweep(folder)
 
 
-def keep_best_and_last(last: int, best: int, higher_is_better: bool) -> Callable[[list[Saved]], set[Path]]:
-    def keep(all_saved: list[Saved]) -> set[Path]:
+def keep_best_and_last(last: int, best: int, higher_is_better: bool) -> Callable[[list[Checkpoint]], set[Path]]:
+    def keep(all_saved: list[Checkpoint]) -> set[Path]:
         scored = [saved for saved in all_saved if saved.score is not None]
         sign = -1.0 if higher_is_better else 1.0
         scored.sort(key=lambda saved: (sign * (saved.score or 0.0), saved.step))
@@ -133,12 +133,12 @@ def keep_best_and_last(last: int, best: int, higher_is_better: bool) -> Callable
     return keep
 
 
-def load(saved: Saved, state: dict[str, Tensor], team: Team) -> None:
+def load(saved: Checkpoint, state: dict[str, Tensor], team: Team) -> None:
     """Fills the tensors of `state` in place."""
     tensors.read(saved.path / "state", state, team)
 
 
-def private(saved: Saved) -> FindTensor:
+def private(saved: Checkpoint) -> FindTensor:
     """Finds tensors that only the strategy which saved them can use."""
     from safetensors import safe_open
 

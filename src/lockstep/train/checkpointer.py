@@ -8,10 +8,10 @@ from pathlib import Path
 
 from lockstep.config import RunConfig
 from lockstep.errors import LockstepError
-from lockstep.parallel.strategy import Calm, Strategy
+from lockstep.parallel.strategy import Snapshot, Strategy
 from lockstep.remote.mirror import Mirror, News
 from lockstep.remote.place import is_remote
-from lockstep.run.checkpoint import Progress, Saved, newest_whole, read_saved
+from lockstep.run.checkpoint import Checkpoint, Progress, find_newest_whole, read_checkpoint
 from lockstep.run.directory import RunDirectory
 from lockstep.run.journal import Journal
 from lockstep.tasks.task import Task
@@ -20,7 +20,7 @@ from lockstep.train import checkpoint_files
 
 
 @dataclass(frozen=True)
-class Saving:
+class Checkpointer:
     config: RunConfig
     run: RunDirectory
     task: Task
@@ -29,39 +29,39 @@ class Saving:
     journal: Journal
     mirror: Mirror | None  # of the primary, when the run lies on an object store
 
-    def save(self, calm: Calm, progress: Progress) -> None:
+    def save(self, snapshot: Snapshot, progress: Progress) -> None:
         """By all workers of the party, or by the one that leads."""
-        if calm.party is None or not self._writes:
+        if snapshot.team is None or not self._writes:
             return
         begin = time.perf_counter()
-        self.wait_for_uploads(calm.party)  # before anything that they copy could be deleted
+        self.wait_for_uploads(snapshot.team)  # before anything that they copy could be deleted
         size = checkpoint_files.save(
             self.run.checkpoints,
             progress,
             self.config.model_dump(mode="json"),
             self.strategy.state(),
-            lambda folder: self.task.export(calm.module, folder),
-            calm.party,
+            lambda folder: self.task.export(snapshot.module, folder),
+            snapshot.team,
             self._keep(),
         )
         self._upload(progress)
         self.journal.write("checkpoint", step=progress.step, bytes=size, seconds=time.perf_counter() - begin)
 
-    def note_score(self, calm: Calm, progress: Progress) -> None:
+    def note_score(self, snapshot: Snapshot, progress: Progress) -> None:
         """The checkpoint of this step was saved before its evaluation."""
-        if calm.party is None or not self._writes:
+        if snapshot.team is None or not self._writes:
             return
-        calm.party.primary_does(lambda: checkpoint_files.note_score(self._path(progress), progress, self._keep()))
+        snapshot.team.primary_does(lambda: checkpoint_files.note_score(self._path(progress), progress, self._keep()))
         self._upload(progress)
 
-    def of(self, progress: Progress) -> Saved | None:
+    def of(self, progress: Progress) -> Checkpoint | None:
         """The checkpoint of this very step, if there is one."""
-        return read_saved(self._path(progress))
+        return read_checkpoint(self._path(progress))
 
-    def newest(self) -> Saved | None:
+    def newest(self) -> Checkpoint | None:
         """The newest whole checkpoint. What an interrupted launch left half-written is removed."""
-        party = self.team.party()
-        saved, passed = party.primary_does(lambda: newest_whole(self.run.checkpoints))
+        party = self.team.deciders()
+        saved, passed = party.primary_does(lambda: find_newest_whole(self.run.checkpoints))
         if self._writes:
             party.primary_does(lambda: checkpoint_files.sweep(self.run.checkpoints))
         for sentence in passed if self.team.primary else ():
@@ -74,9 +74,9 @@ class Saving:
             )
         return saved
 
-    def load(self, saved: Saved) -> tuple[Progress, list[str]]:
+    def load(self, saved: Checkpoint) -> tuple[Progress, list[str]]:
         """Puts the state in place; returns where the run stood, and what of the state could not be taken over."""
-        checkpoint_files.load(saved, self.strategy.state().tensors, self.team.party())
+        checkpoint_files.load(saved, self.strategy.state().tensors, self.team.deciders())
         progress = saved.progress()
         reset = self.strategy.load(progress.scalars, checkpoint_files.private(saved))
         if self.mirror is not None:
@@ -103,7 +103,7 @@ class Saving:
     def _path(self, progress: Progress) -> Path:
         return self.run.checkpoints / f"step-{progress.step:08d}"
 
-    def _keep(self) -> Callable[[list[Saved]], set[Path]]:
+    def _keep(self) -> Callable[[list[Checkpoint]], set[Path]]:
         settings = self.config.train
         return checkpoint_files.keep_best_and_last(settings.keep_last, settings.keep_best, self.task.higher_is_better)
 

@@ -6,7 +6,7 @@ from lockstep.run.directory import RunDirectory
 from lockstep.tasks.task import Scores, Task
 from lockstep.watch.console import Show
 from lockstep.watch.sampler import scalars
-from lockstep.watch.tensorboard_writer import Board
+from lockstep.watch.tensorboard_writer import TensorBoardWriter
 
 
 class Display:
@@ -14,7 +14,7 @@ class Display:
 
     def __init__(self, run: RunDirectory, task: Task, workers: int, steps: int, start: int) -> None:
         self._task, self._workers = task, workers
-        self._board, self._show = Board(run.tensorboard, start), Show(run.console, steps, start, task.unit)
+        self._board, self._show = TensorBoardWriter(run.tensorboard, start), Show(run.console, steps, start, task.unit)
         self._reached = start
 
     def say(self, sentence: str, style: str = "") -> None:

@@ -12,22 +12,22 @@ from typing import Any
 import torch
 
 from lockstep import faults
-from lockstep.ablation import left_out
+from lockstep.ablation import disabled
 from lockstep.config import RunConfig
 from lockstep.errors import LockstepError
 from lockstep.parallel.adamw import AdamW
-from lockstep.parallel.resilient.membership import Company
+from lockstep.parallel.resilient.membership import Membership
 from lockstep.parallel.sgd import Sgd
-from lockstep.parallel.strategy import Calm, Claim, Context, MakeOptimizer, Rest, Strategy
+from lockstep.parallel.strategy import Claim, Context, MakeOptimizer, Pause, Snapshot, Strategy
 from lockstep.run.checkpoint import Progress
 from lockstep.run.directory import RunDirectory
 from lockstep.run.journal import Journal
 from lockstep.tasks.task import GlobalBatch, MicroBatch, Task
 from lockstep.team import Team
 from lockstep.train import precision
-from lockstep.train.checkpointer import Saving
+from lockstep.train.checkpointer import Checkpointer
 from lockstep.train.display import Display
-from lockstep.train.prefetch import Ahead
+from lockstep.train.prefetch import Prefetcher
 from lockstep.train.probes import Probes
 from lockstep.train.schedule import learning_rate
 from lockstep.train.stop_signal import StopSignal
@@ -42,7 +42,7 @@ READY_MADE = WARMUP_STEPS
 """Batches that a run without input uses again and again: so many as the warm-up needs."""
 
 
-Prepared = tuple[Claim[GlobalBatch] | Rest[GlobalBatch], Sequence[MicroBatch]]
+Prepared = tuple[Claim[GlobalBatch] | Pause[GlobalBatch], Sequence[MicroBatch]]
 
 
 @dataclass
@@ -58,14 +58,14 @@ class Loop:
     precision: str
     attempt: int
     probes: Probes
-    saving: Saving
+    saving: Checkpointer
     tells_of_host: bool = True  # does this worker sample its host, for all workers there?
     progress: Progress = field(default_factory=Progress)
     display: Display | None = None  # of the primary
     parameters: int = 0
     warm: int = 0  # the last step of the warm-up
     made: list[Sequence[MicroBatch]] = field(default_factory=list)  # where input is left out
-    company: Company | None = None  # where workers come and go
+    company: Membership | None = None  # where workers come and go
 
     def train(self) -> str:
         """Trains until the steps are done, patience runs out or a signal comes; returns which."""
@@ -75,7 +75,7 @@ class Loop:
         forward = precision.autocast(self.precision, device)
         self._set_up(clock)
         if self.strategy.members is not None:
-            self.company = Company(self.strategy.members, self.journal, self.team.size, self.attempt, self._say)
+            self.company = Membership(self.strategy.members, self.journal, self.team.size, self.attempt, self._say)
         self._resume()
         if self.team.primary:
             self.display = Display(self.run, self.task, self.team.size, settings.steps, self.progress.step)
@@ -108,7 +108,7 @@ class Loop:
                 if claim is None:
                     reason = "signal"  # it came before anything was begun
                     break
-                if isinstance(claim, Rest):
+                if isinstance(claim, Pause):
                     step, told = claim.step, claim.stop
                     self._reach(claim)
                 else:
@@ -123,27 +123,27 @@ class Loop:
                     self._reach(claim)
 
                 reason = self._reason_to_stop() or ("signal" if told else None)
-                if left_out():
+                if disabled():
                     continue
                 evaluates = reason != "signal" and self._evaluated(step)
                 saves = reason is not None or step % settings.checkpoint_every == 0
                 if not (evaluates or saves):
                     continue
-                with self.strategy.quiesce() as calm:
+                with self.strategy.snapshot() as snapshot:
                     if saves:  # first: an evaluation takes long, and may be what the run dies of
-                        self.saving.save(calm, self.progress)
+                        self.saving.save(snapshot, self.progress)
                     if evaluates:
-                        gained = self._evaluate(calm, forward)
+                        gained = self._evaluate(snapshot, forward)
                         told = self.strategy.agree(0.0, stop_signal.name is not None).stop
                         reason = reason or self._reason_to_stop() or ("signal" if told else None)
                         if saves:
-                            self.saving.note_score(calm, self.progress)
+                            self.saving.note_score(snapshot, self.progress)
                         elif gained or reason:
-                            self.saving.save(calm, self.progress)
-                if reason == "patience" and isinstance(claim, Rest) and not claim.stop:
+                            self.saving.save(snapshot, self.progress)
+                if reason == "patience" and isinstance(claim, Pause) and not claim.stop:
                     self.strategy.agree(0.0, stop=True)  # the others have gone on meanwhile
                     reason = None
-            self.saving.wait_for_uploads(self.team.party() if self.strategy.together else self.team.alone())
+            self.saving.wait_for_uploads(self.team.deciders() if self.strategy.together else self.team.alone())
             self._tell_news()
             if self.company is not None:
                 self._leave_together(self.company, reason)
@@ -162,10 +162,10 @@ class Loop:
         self.journal.write("stop", reason=said, step=self.progress.step, signal=stop_signal.name, **facts)
         return reason
 
-    def _ahead(self) -> Ahead[Prepared]:
+    def _ahead(self) -> Prefetcher[Prepared]:
         batches = self.task.batches(self.progress.epoch, self.progress.cursor)
         claims = self.strategy.claims(self.task.order, batches, self.progress.step + 1, self._due)
-        return Ahead(((claim, self._ready(claim)) for claim in claims), self.strategy.ahead)
+        return Prefetcher(((claim, self._ready(claim)) for claim in claims), self.strategy.ahead)
 
     def _step(
         self,
@@ -178,7 +178,7 @@ class Loop:
         """Computes and journals one step; returns whether all were told to stop after it, or None when it did not count
         and has to be taken again."""
         step, batch = claim.step, claim.batch
-        if claim.again:
+        if claim.recomputed:
             self.journal.write("fault", what="computed again: the worker that had claimed it died", step=step)
         if self.strategy.members is not None:
             claim, planned = self.strategy.members.revise(claim, self.task.order), claim
@@ -262,7 +262,7 @@ class Loop:
         self.probes.after_step(words["target"], self.parameters)
         return agreed.stop
 
-    def _reach(self, claim: Claim[GlobalBatch] | Rest[GlobalBatch]) -> None:
+    def _reach(self, claim: Claim[GlobalBatch] | Pause[GlobalBatch]) -> None:
         """All workers stand after this step."""
         self.progress.step = claim.step
         self.progress.epoch, self.progress.cursor = claim.batch.after.epoch, claim.batch.after.cursor
@@ -277,22 +277,22 @@ class Loop:
         """Is the model looked at after this step?"""
         settings = self.config.train
         looked_at = self._evaluated(step) or step % settings.checkpoint_every == 0
-        return (looked_at and not left_out()) or step >= settings.steps
+        return (looked_at and not disabled()) or step >= settings.steps
 
-    def _ready(self, claim: Claim[GlobalBatch] | Rest[GlobalBatch]) -> Sequence[MicroBatch]:
+    def _ready(self, claim: Claim[GlobalBatch] | Pause[GlobalBatch]) -> Sequence[MicroBatch]:
         """The tensors of a share, made in the background."""
-        if isinstance(claim, Rest):
+        if isinstance(claim, Pause):
             return []
-        if "input" in left_out() and len(self.made) == READY_MADE:
+        if "input" in disabled() and len(self.made) == READY_MADE:
             return self.made[claim.step % READY_MADE]
         begin = time.perf_counter()
         micro_batches = list(self.task.micro_batches(claim.share, claim.step))
-        for _ in range(claim.idle):
+        for _ in range(claim.empty_micro_batches):
             micro_batches += self.task.micro_batches(claim.share[:0], claim.step)
         faults.slow("input", time.perf_counter() - begin)
         if self.team.device.type == "cuda":
             micro_batches = [micro.pin() for micro in micro_batches]
-        if len(self.made) < READY_MADE and left_out():
+        if len(self.made) < READY_MADE and disabled():
             self.made.append(micro_batches)
         return micro_batches
 
@@ -306,7 +306,7 @@ class Loop:
         self.strategy.setup(module, _optimizer(self.config.optimizer), clock, context, self.task.example().to(device))
         self.probes.watch(module, clock)
 
-    def _leave_together(self, company: Company, reason: str) -> None:
+    def _leave_together(self, company: Membership, reason: str) -> None:
         """Meets once more, so that whoever is behind heals before its peers are gone. When somebody came or went
         meanwhile the last checkpoint or its score may be missing, and they meet again."""
         while True:
@@ -315,13 +315,13 @@ class Loop:
             if not meeting.regrouped:
                 return
             saved = self.saving.of(self.progress)
-            if left_out() or (saved is not None and saved.score == self.progress.score):
+            if disabled() or (saved is not None and saved.score == self.progress.score):
                 continue
-            with self.strategy.quiesce() as calm:
+            with self.strategy.snapshot() as snapshot:
                 if saved is None:
-                    self.saving.save(calm, self.progress)
+                    self.saving.save(snapshot, self.progress)
                 else:
-                    self.saving.note_score(calm, self.progress)
+                    self.saving.note_score(snapshot, self.progress)
 
     def _resume(self) -> None:
         """Goes on where a living peer stands, else goes back to the newest whole checkpoint, if there is one."""
@@ -357,11 +357,11 @@ class Loop:
         """Makes the evaluation that was missed; returns why to stop, the same for all workers. Where they go their own way
         the first alone evaluates: the others begin when it has read the model, and learn from it that patience is out."""
         known = self._reason_to_stop()
-        with self.strategy.quiesce() as calm:
+        with self.strategy.snapshot() as snapshot:
             if not self.strategy.together:
                 self.team.gather(None)
-            self._evaluate(calm, forward)
-            self.saving.note_score(calm, self.progress)
+            self._evaluate(snapshot, forward)
+            self.saving.note_score(snapshot, self.progress)
         found = self._reason_to_stop()
         if self.strategy.together:
             return found
@@ -389,15 +389,15 @@ class Loop:
                 "Lower the learning rate (schedule.peak or schedule.factor), set train.clip, or use train.precision=fp32.",
             )
 
-    def _evaluate(self, calm: Calm, forward: Callable[[], AbstractContextManager[Any]]) -> bool:
+    def _evaluate(self, snapshot: Snapshot, forward: Callable[[], AbstractContextManager[Any]]) -> bool:
         """Scores the model on the validation text; returns whether it is the best so far. Same result on all workers
         of the party."""
-        if calm.party is None:
+        if snapshot.team is None:
             return False
         begin = time.perf_counter()
-        calm.module.eval()
-        scores = self.task.evaluate(calm.module, calm.party, forward)
-        calm.module.train()
+        snapshot.module.eval()
+        scores = self.task.evaluate(snapshot.module, snapshot.team, forward)
+        snapshot.module.train()
         seconds = time.perf_counter() - begin
         progress, score, loss = self.progress, scores.values[self.task.metric], scores.values.get("loss")
         best, lowest = progress.best_score, progress.best_loss

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Ahead(Generic[T]):
+class Prefetcher(Generic[T]):
     """Keeps up to `depth` items of an iterator ready. An error in the iterator is raised where its item would come."""
 
     def __init__(self, items: Iterator[T], depth: int = 4) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from lockstep.ablation import left_out
+from lockstep.ablation import disabled
 from lockstep.config import RunConfig, build, differences, read_yaml
 from lockstep.errors import LockstepError
 from lockstep.files import read_json, write_json, write_whole
@@ -50,7 +50,7 @@ def check_foreign(run: RunDirectory) -> None:
 
 def check_state(run: RunDirectory, config: RunConfig) -> None:
     check_resume(run, config)
-    if left_out() and _has_checkpoint(run):
+    if disabled() and _has_checkpoint(run):
         raise LockstepError(
             f"LOCKSTEP_WITHOUT is set, and the run {run.name} has a checkpoint that such a run would go on from.",
             "Choose another --run folder, or unset it.",
@@ -63,7 +63,7 @@ def launch_name() -> str:
     return os.environ.get("LOCKSTEP_LAUNCH") or os.environ["TORCHFT_LIGHTHOUSE"]
 
 
-def settled(run: RunDirectory, launch: str | None) -> bool:
+def is_recorded(run: RunDirectory, launch: str | None) -> bool:
     """Has a worker of this launch made the records? The last of them tells."""
     environment = read_json(run.environment) or {"choices": {}}
     return launch is not None and environment["choices"].get("launch") == launch
@@ -73,7 +73,7 @@ def check_shared(run: RunDirectory, launch: str, timeout_seconds: float) -> None
     """All workers write checkpoints, so each must see the folder in which the first one has made its records. Says so
     before those who see it give up waiting for this worker."""
     deadline = time.monotonic() + min(SHOWN_SECONDS, timeout_seconds / 2)
-    while not settled(run, launch):
+    while not is_recorded(run, launch):
         if time.monotonic() > deadline:
             mirrored = is_remote(run.name)
             raise LockstepError(
@@ -84,16 +84,16 @@ def check_shared(run: RunDirectory, launch: str, timeout_seconds: float) -> None
         time.sleep(0.2)
 
 
-def choose(run: RunDirectory, config: RunConfig, team: "Team") -> dict[str, Any]:
+def make_choices(run: RunDirectory, config: RunConfig, team: "Team") -> dict[str, Any]:
     """Makes every choice once: what a run with a checkpoint has chosen before is kept."""
     from lockstep.train.precision import resolve
 
     known = read_json(run.choices) or {"launches": 0}
-    if team.apart and settled(run, launch_name()):
+    if team.elastic and is_recorded(run, launch_name()):
         return known
     choices: dict[str, Any] = known if _has_checkpoint(run) else {"launches": known["launches"]}
     choices["launches"] += 1
-    choices["launch"] = launch_name() if team.apart else uuid4().hex
+    choices["launch"] = launch_name() if team.elastic else uuid4().hex
     if config.train.precision != "auto":
         choices["precision"] = config.train.precision
     choices.setdefault("precision", resolve("auto", team.device))
@@ -111,13 +111,13 @@ def choose(run: RunDirectory, config: RunConfig, team: "Team") -> dict[str, Any]
     return choices
 
 
-def record(
+def record_launch(
     run: RunDirectory, config: RunConfig, choices: dict[str, Any], task: "Task", hosts: list[dict[str, Any]]
 ) -> dict[str, tuple[Any, Any]]:
     """Writes down what this launch is; returns the settings that changed since the last one."""
     known = read_json(run.data)
     old, new = known and known["digest"], task.data_facts["digest"]
-    if settled(run, choices.get("launch")):
+    if is_recorded(run, choices.get("launch")):
         if old != new:
             raise LockstepError("The workers see different corpora.", "Prepare it once and share it, or copy it.")
         return {}

@@ -13,7 +13,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from lockstep.ablation import left_out
+from lockstep.ablation import disabled
 from lockstep.config import RunConfig
 from lockstep.errors import LockstepError, PortTaken
 from lockstep.files import write_json
@@ -26,11 +26,11 @@ from lockstep.train.resume import (
     check_gpus,
     check_shared,
     check_state,
-    choose,
     host_facts,
+    is_recorded,
     launch_name,
-    record,
-    settled,
+    make_choices,
+    record_launch,
 )
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ def train(config: RunConfig, place: str | Path) -> str:
     from lockstep.team import join
 
     servers = config.strategy.servers if config.strategy.name == "server" else 0
-    apart = config.strategy.name == "resilient"
-    team = join(config.train.device, config.train.timeout_seconds, servers, apart)
+    elastic = config.strategy.name == "resilient"
+    team = join(config.train.device, config.train.timeout_seconds, servers, elastic)
     touched()
     try:
         if team.serving:
@@ -99,8 +99,8 @@ def _too_large(rank: int, config: RunConfig) -> OutOfMemory:
 
 def _enter_and_train(config: RunConfig, run: RunDirectory, team: "Team", place: str | Path) -> str:
     """Holds the run's lock, and what mirrors it to an object store, for as long as training takes."""
-    if team.apart:
-        return _enter_and_train_apart(config, run, team, place)
+    if team.elastic:
+        return _enter_and_train_elastic(config, run, team, place)
     url = str(place) if is_remote(place) else None
     lock: TextIO | None = None
     mirror: Mirror | None = None
@@ -123,7 +123,7 @@ def _enter_and_train(config: RunConfig, run: RunDirectory, team: "Team", place: 
     return reason
 
 
-def _enter_and_train_apart(config: RunConfig, run: RunDirectory, team: "Team", place: str | Path) -> str:
+def _enter_and_train_elastic(config: RunConfig, run: RunDirectory, team: "Team", place: str | Path) -> str:
     """As one of several workers that come and go: they hold the lock together, and the first makes the records."""
     from lockstep.chatter import aside
 
@@ -141,7 +141,7 @@ def _enter_and_train_apart(config: RunConfig, run: RunDirectory, team: "Team", p
         )
     run.create()
     launch = launch_name()
-    lock, first = run.share(launch, lambda: settled(run, launch), config.train.timeout_seconds)
+    lock, first = run.share(launch, lambda: is_recorded(run, launch), config.train.timeout_seconds)
     with lock:
         if first:
             check_foreign(run)
@@ -163,13 +163,13 @@ def _train(
     from lockstep.parallel.make_strategy import make_strategy
     from lockstep.run.journal import Journal
     from lockstep.tasks.make_task import make_task
-    from lockstep.train.checkpointer import Saving
+    from lockstep.train.checkpointer import Checkpointer
     from lockstep.train.loop import Loop
     from lockstep.train.precision import emulated, products
     from lockstep.train.probes import Probes
 
-    party = team.party()
-    choices = party.primary_does(lambda: choose(run, config, team))
+    party = team.deciders()
+    choices = party.primary_does(lambda: make_choices(run, config, team))
     threads = choices["threads"][str(team.size)]
     torch.set_num_threads(threads)
     if config.train.deterministic:  # even turning it off would import torch's compiler: two seconds
@@ -182,7 +182,7 @@ def _train(
     strategy = make_strategy(config.strategy.model_copy(update={"every": choices["every"]}), team.size)
     hosts = party.gather(host_facts(team.device))
     check_gpus(hosts)
-    changed = party.primary_does(lambda: record(run, config, choices, task, hosts))
+    changed = party.primary_does(lambda: record_launch(run, config, choices, task, hosts))
     recorded()
     party.all_do(lambda: check_shared(run, choices["launch"], config.train.timeout_seconds))
     journal = party.all_do(lambda: Journal(run.journal, team.rank))
@@ -202,15 +202,15 @@ def _train(
         width=task.width,
         metric=task.metric,
         higher_is_better=task.higher_is_better,
-        without=left_out(),
+        without=disabled(),
         changed=changed,
     )
     try:
-        devices, meet = [facts["device_name"] for facts in hosts], strategy.together and not team.apart
+        devices, meet = [facts["device_name"] for facts in hosts], strategy.together and not team.elastic
         probes = Probes(run, team, journal, choices, devices, meet, config.watch.probe)
         first_of_host = _first_of_host(team, [facts["host"] for facts in hosts])
         precision, attempt = choices["precision"], choices["launches"]
-        saving = Saving(config, run, task, strategy, team, journal, mirror)
+        saving = Checkpointer(config, run, task, strategy, team, journal, mirror)
         loop = Loop(config, run, task, strategy, team, journal, precision, attempt, probes, saving, first_of_host)
         gc.enable()
         with products(choices["precision"], team.device):
@@ -248,7 +248,7 @@ def _enter(run: RunDirectory, config: RunConfig, url: str | None) -> "tuple[Text
 
 def _first_of_host(team: "Team", hosts: list[str]) -> bool:
     """Does this worker watch its host for the others there? Workers that come and go only know their own number on it."""
-    if team.apart:
+    if team.elastic:
         return os.environ.get("LOCAL_RANK", "0") == "0"
     return hosts.index(hosts[team.rank]) == team.rank
 

@@ -16,7 +16,7 @@ from lockstep.errors import LockstepError
 from lockstep.models.make_model import TranslationModel, make_model
 from lockstep.models.model_settings import NamedTranslation, TranslationSettings
 from lockstep.models.packed import Layout
-from lockstep.run.checkpoint import chosen, exported, listed, usable
+from lockstep.run.checkpoint import choose, list_all, read_model_config, report_unusable
 from lockstep.translate.decode import translate_packed
 from lockstep.translate.search_settings import SearchSettings
 
@@ -29,16 +29,16 @@ def find_model(path: Path, checkpoint: Literal["best", "last"] = "best") -> Path
         return path / "model"
     if not path.is_dir():
         raise LockstepError(f"There is no folder {path}.", "Name a run folder, a checkpoint or a model folder.", code=2)
-    every = listed(path / "checkpoints")
+    every = list_all(path / "checkpoints")
     whole = [saved for saved in every if saved.damage("model/") is None]
-    wanted = chosen(every, checkpoint) if every else None
+    wanted = choose(every, checkpoint) if every else None
     if wanted is not None and wanted not in whole:
         print(f"{wanted.path.name} is passed over: {wanted.damage('model/')}.", file=sys.stderr)
     if not whole:
         raise LockstepError(
             f"There is no trained model in {path}.", "Name a run folder with a checkpoint, or train one first.", code=2
         )
-    return chosen(whole, checkpoint).path / "model"
+    return choose(whole, checkpoint).path / "model"
 
 
 class Translator:
@@ -52,8 +52,8 @@ class Translator:
         """Reads a model folder; `search` overrides the settings it was trained with."""
         from safetensors.torch import load_file
 
-        with usable(folder):
-            config = exported(folder, "vocabulary_size", "translates")
+        with report_unusable(folder):
+            config = read_model_config(folder, "vocabulary_size", "translates")
             weights = load_file(folder / "model.safetensors", device=device)
             vocabulary = Vocabulary.load(folder / "vocabulary.model")
             model = make_model(

@@ -78,7 +78,7 @@ class Disk:
         return {"read": self._before[0] - before[0], "written": self._before[1] - before[1]}
 
 
-class Network:
+class NetworkCounters:
     """Bytes that passed each interface; one that never carried any is not told of."""
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ OF_HOST: dict[str, Callable[[], Source]] = {
     "cores": Cores,
     "memory": lambda: memory,
     "disk": Disk,
-    "network": Network,
+    "network": NetworkCounters,
     "gpus": _gpus,
 }
 

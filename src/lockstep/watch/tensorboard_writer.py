@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 
-class Board:
+class TensorBoardWriter:
     """One event file per launch. `start` hides what a launch that was cut off had written beyond this step. The loop and
     the sampler write from different threads."""
 

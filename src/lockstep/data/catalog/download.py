@@ -36,7 +36,7 @@ class NoRoom(LockstepError):
     """The disk does not take the file; another source would not help."""
 
 
-class Cut(Exception):
+class ConnectionCut(Exception):
     """The connection ended before the file did; asking again may help."""
 
 
@@ -51,7 +51,7 @@ def download(address: str, part: Path, key: str, talk: Talk, *, tries: int, paus
     while True:
         try:
             return _transfer(address, part, key, talk)
-        except (Cut, OSError, HTTPException) as error:
+        except (ConnectionCut, OSError, HTTPException) as error:
             reason, again = _reason(error)
             failures = 0 if _size(part) > most else failures + 1
             most = max(most, _size(part))
@@ -82,14 +82,14 @@ def _transfer(address: str, part: Path, key: str, talk: Talk) -> None:
             if have == state.get("total"):
                 return
             part.unlink()
-            raise Cut("what was there did not fit") from None
+            raise ConnectionCut("what was there did not fit") from None
         raise
     with response:
         start, total = _extent(response)
         if have and (start != have or total != state.get("total", total)):
             if start:
                 part.unlink()
-                raise Cut("the server sent another part of the file than was asked for")
+                raise ConnectionCut("the server sent another part of the file than was asked for")
             talk.say(f"{name}: the server sends it from the start")
             have = 0
         elif have:
@@ -109,7 +109,7 @@ def _transfer(address: str, part: Path, key: str, talk: Talk) -> None:
                 done += len(block)
                 talk.progress(name, done, total)
     if total is not None and done != total:
-        raise Cut(f"the connection ended after {done:,} of {total:,} bytes")
+        raise ConnectionCut(f"the connection ended after {done:,} of {total:,} bytes")
     sync(part)
 
 
@@ -134,7 +134,7 @@ def _extent(response: HTTPResponse) -> tuple[int, int | None]:
         first = places.partition("-")[0]
         if unit == "bytes" and first.isdigit():
             return int(first), int(total) if total.isdigit() else None
-        raise Cut("the server sent a part of the file without saying which")
+        raise ConnectionCut("the server sent a part of the file without saying which")
     length = response.headers.get("Content-Length", "")
     return 0, int(length) if length.isdigit() else None
 

@@ -43,7 +43,7 @@ class Piece(Settings):
     """Other names that the file may have in a folder given with --from."""
 
 
-class Part(Settings):
+class CatalogPart(Settings):
     """A run of sentence pairs: two files of one archive, or two pieces."""
 
     piece: str | None = None
@@ -70,7 +70,7 @@ class Part(Settings):
         return (self.piece,) if self.piece else self.names()
 
 
-class Entry(Settings):
+class CatalogEntry(Settings):
     """Everything about one corpus."""
 
     title: str
@@ -93,7 +93,7 @@ class Entry(Settings):
     """How the sets are cut."""
     pieces: dict[str, Piece]
     """The files to fetch."""
-    sets: dict[SetName, list[Part]] = {}
+    sets: dict[SetName, list[CatalogPart]] = {}
     """For recipe `pairs`: what each set is joined from."""
     files: dict[str, Digest] = {}
     """Digests of files that are made, where they are known."""
@@ -114,7 +114,7 @@ class Entry(Settings):
         return self
 
 
-def load(own: Path | None = None) -> dict[str, Entry]:
+def load(own: Path | None = None) -> dict[str, CatalogEntry]:
     """All entries by name; those of the user's own file are laid over the built-in ones, key by key."""
     trees: dict[str, Any] = _read(BUILT_IN)
     if own is not None:
@@ -124,7 +124,7 @@ def load(own: Path | None = None) -> dict[str, Entry]:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", str(name)):
             raise LockstepError(f"{own}: {name!r} is no name for a corpus.", "Use letters, digits, . _ and -.", 2)
         try:
-            entries[name] = Entry.model_validate(tree)
+            entries[name] = CatalogEntry.model_validate(tree)
         except ValidationError as error:
             problem = error.errors()[0]
             where = ".".join(str(part) for part in (name, *problem["loc"]))
@@ -133,7 +133,7 @@ def load(own: Path | None = None) -> dict[str, Entry]:
     return entries
 
 
-def find(entries: dict[str, Entry], name: str) -> Entry:
+def find(entries: dict[str, CatalogEntry], name: str) -> CatalogEntry:
     if name in entries:
         return entries[name]
     near = difflib.get_close_matches(name, entries, n=3, cutoff=0.4)

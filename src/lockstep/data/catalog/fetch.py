@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from lockstep.data.catalog import packages
 from lockstep.data.catalog.download import ELSEWHERE, NoRoom, Talk, download, forget, keep
-from lockstep.data.catalog.entries import Entry, Piece, Source
+from lockstep.data.catalog.entries import CatalogEntry, Piece, Source
 from lockstep.errors import LockstepError
 from lockstep.files import cache, digest, disk_error, locked, read_json, sha256, sync, write_json
 
@@ -37,7 +37,7 @@ def cache_folder(given: Path | None = None) -> Path:
 
 
 def fetch(
-    name: str, entry: Entry, talk: Talk, *, cache: Path, folder: Path | None = None, tries: int = 4
+    name: str, entry: CatalogEntry, talk: Talk, *, cache: Path, folder: Path | None = None, tries: int = 4
 ) -> dict[str, Fetched]:
     """All pieces of an entry; with `folder` only from there, without any network."""
     if folder is not None:

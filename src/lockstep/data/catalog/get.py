@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from lockstep.data.catalog.entries import Entry
+from lockstep.data.catalog.entries import CatalogEntry
 from lockstep.data.catalog.fetch import Fetched, Talk, fetch, forget_first_digests
 from lockstep.errors import LockstepError
 from lockstep.files import (
@@ -26,7 +26,7 @@ from lockstep.files import (
     write_whole,
 )
 
-Recipe = Callable[[Entry, Mapping[str, Path], Path], dict[str, int]]
+Recipe = Callable[[CatalogEntry, Mapping[str, Path], Path], dict[str, int]]
 SOURCE = "source.json"
 
 
@@ -45,7 +45,7 @@ class Result:
 
 def get(
     name: str,
-    entry: Entry,
+    entry: CatalogEntry,
     talk: Talk,
     *,
     to: Path,
@@ -87,7 +87,7 @@ def _config_path(name: str, to: Path) -> Path | None:
     return path if path.exists() else None
 
 
-def _make(name: str, entry: Entry, pieces: dict[str, Fetched], folder: Path, to: Path) -> None:
+def _make(name: str, entry: CatalogEntry, pieces: dict[str, Fetched], folder: Path, to: Path) -> None:
     """Fills an empty folder, which will be moved to `to`."""
     counts = _recipe(entry)(entry, {key: piece.path for key, piece in pieces.items()}, folder)
     for set_name, expected in entry.counts.items():
@@ -130,7 +130,7 @@ def _piece_facts(piece: Fetched) -> dict[str, Any]:
     }
 
 
-def _config(name: str, entry: Entry, counts: dict[str, int], to: Path) -> str:
+def _config(name: str, entry: CatalogEntry, counts: dict[str, int], to: Path) -> str:
     """A config that `lockstep train` takes as it is."""
     own = dict(entry.config)
     sets = {set_name: [set_name] for set_name in ("train", "validation", "test") if counts.get(set_name)}
@@ -139,7 +139,7 @@ def _config(name: str, entry: Entry, counts: dict[str, int], to: Path) -> str:
     return f"# {entry.title}. Written by `lockstep data get {name}`; LICENCE.txt says on which terms.\n{text}"
 
 
-def _recipe(entry: Entry) -> Recipe:
+def _recipe(entry: CatalogEntry) -> Recipe:
     from lockstep.data.catalog.recipes import help_pages, image_archives, pairs
 
     recipes: dict[str, Recipe] = {

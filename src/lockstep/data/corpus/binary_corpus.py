@@ -35,7 +35,7 @@ HISTOGRAM_STEP, HISTOGRAM_BINS = 5, 100
 Ids = npt.NDArray[np.int64]
 
 
-class Side:
+class LanguageSide:
     """All sentences of one side of a set."""
 
     def __init__(self, ids: npt.NDArray[Any], offsets: Ids) -> None:
@@ -57,9 +57,9 @@ class Side:
         places = np.repeat(shift, lengths) + np.arange(total)  # [words]
         return self.ids[places].astype(np.int64), lengths
 
-    def cut(self, words: int, count: int) -> "Side":
+    def cut(self, words: int, count: int) -> "LanguageSide":
         """The same ids as `count` sentences of `words` words each, wherever the real ones end. Nothing is copied."""
-        return Side(self.ids, np.arange(count + 1, dtype=np.int64) * words)
+        return LanguageSide(self.ids, np.arange(count + 1, dtype=np.int64) * words)
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ class ParallelSet:
     """Sentence pairs: sentence i of one side is the translation of sentence i of the other."""
 
     name: str
-    source: Side
-    target: Side
+    source: LanguageSide
+    target: LanguageSide
 
     def __len__(self) -> int:
         return len(self.source.offsets) - 1
@@ -140,10 +140,10 @@ class Corpus:
         )
         return source, target
 
-    def _side(self, stem: str) -> Side:
+    def _side(self, stem: str) -> LanguageSide:
         ids = np.memmap(self.folder / f"{stem}.ids", dtype=self.facts["id_type"], mode="r")
         offsets = np.memmap(self.folder / f"{stem}.offsets", dtype=OFFSET_TYPE, mode="r")
-        return Side(np.asarray(ids), np.asarray(offsets))
+        return LanguageSide(np.asarray(ids), np.asarray(offsets))
 
 
 def id_type(vocabulary_size: int) -> str:
@@ -152,7 +152,7 @@ def id_type(vocabulary_size: int) -> str:
 
 
 @dataclass(frozen=True)
-class Row:
+class CorpusRow:
     """Sentences of one side as they are stored, and what is counted of their text."""
 
     ids: npt.NDArray[Any]  # [words], end marks included
@@ -163,11 +163,11 @@ class Row:
     """One line a sentence; only where it is kept."""
 
 
-def row_of(pieces: Vocabulary, texts: Sequence[str]) -> Row:
+def row_of(pieces: Vocabulary, texts: Sequence[str]) -> CorpusRow:
     """Encoded sentences with their text."""
     text = "".join(f"{line}\n" for line in texts).encode()
     single = [" ".join(line.split()) for line in texts]
-    return Row(*pieces.encode_row(single), len(text), sum(len(line.split()) for line in texts), text)
+    return CorpusRow(*pieces.encode_row(single), len(text), sum(len(line.split()) for line in texts), text)
 
 
 class SetWriter:
@@ -178,7 +178,7 @@ class SetWriter:
             _SideWriter(folder, f"{name}.{side}", id_type(vocabulary_size), keep_text=name != "train") for side in SIDES
         ]
 
-    def append(self, source: Row, target: Row) -> None:
+    def append(self, source: CorpusRow, target: CorpusRow) -> None:
         for side, row in zip(self._sides, (source, target), strict=True):
             side.append(row)
 
@@ -213,7 +213,7 @@ class _SideWriter:
         self.lines = self.words = self.longest = self.text_bytes = self.plain_words = 0
         self._histogram = np.zeros(HISTOGRAM_BINS, np.int64)
 
-    def append(self, row: Row) -> None:
+    def append(self, row: CorpusRow) -> None:
         if not len(row.lengths):
             return
         offsets = self.words + np.cumsum(row.lengths, dtype=np.int64)

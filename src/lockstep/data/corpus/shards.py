@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lockstep.data.corpus import vocabulary
-from lockstep.data.corpus.binary_corpus import Row, id_type
+from lockstep.data.corpus.binary_corpus import CorpusRow, id_type
 from lockstep.data.corpus.vocabulary import Vocabulary
 from lockstep.data.data_settings import DataSettings
 from lockstep.data.text.clean import Hashes, Lines, Mask, Reason, clean, pair_hashes, piece_fault
-from lockstep.data.text.parallel_text import Block
+from lockstep.data.text.parallel_text import TextBlock
 from lockstep.files import sync
 
 SENTENCES_AT_ONCE = 4096
@@ -36,7 +36,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 @dataclass(frozen=True)
 class CleanJob:
     settings: DataSettings
-    block: Block
+    block: TextBlock
     to: Path
 
 
@@ -118,12 +118,14 @@ def cleaned_facts(path: Path) -> tuple[dict[str, Any], Hashes]:
         return json.loads(file["facts"].tobytes()), file["hashes"]
 
 
-def encoded_rows(path: Path) -> tuple[Row, Row, Counter[Reason]]:
+def encoded_rows(path: Path) -> tuple[CorpusRow, CorpusRow, Counter[Reason]]:
     """Both sides of an encoded shard, and why pairs of it were left out."""
     with np.load(path) as file:
         facts = json.loads(file["facts"].tobytes())
         source, target = (
-            Row(file[f"{side}_ids"], file[f"{side}_lengths"], facts[f"{side}_bytes"], facts[f"{side}_plain_words"])
+            CorpusRow(
+                file[f"{side}_ids"], file[f"{side}_lengths"], facts[f"{side}_bytes"], facts[f"{side}_plain_words"]
+            )
             for side in ("source", "target")
         )
     return source, target, Counter(facts["removed"])

@@ -37,14 +37,14 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class Found:
+class ImageFiles:
     """Pictures and the number of their class. Classes are mixed: the last pictures may be held out of the training."""
 
     classes: list[str]
     sets: dict[str, list[tuple[Path, int]]]
 
 
-def find(folder: Path) -> Found:
+def find(folder: Path) -> ImageFiles:
     """What a folder holds. Files that are no pictures by their ending are passed over."""
     if not folder.is_dir():
         raise LockstepError(f"There is no folder {folder}.", "Name the folder that holds a folder for each class.", 2)
@@ -56,7 +56,7 @@ def find(folder: Path) -> Found:
         for drawn, one in sorted((_draw(path.relative_to(root)), (path, label)) for path, label in labelled):
             sets[("test" if drawn[0] % TEST_SHARE == 0 else "train") if name == "all" else name].append(one)
     _check(folder, classes, sets)
-    return Found(classes, sets)
+    return ImageFiles(classes, sets)
 
 
 def _roots(folder: Path) -> dict[str, Path]:

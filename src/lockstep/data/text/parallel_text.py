@@ -33,7 +33,7 @@ READ_LINES = 4096
 
 
 @dataclass(frozen=True)
-class Block:
+class TextBlock:
     """Neighbouring lines as bytes: quick to cut and to hand over, while decoding them is work that others can share."""
 
     paths: tuple[Path, ...]
@@ -98,7 +98,7 @@ def sources(settings: DataSettings) -> list[dict[str, Any]]:
     ]
 
 
-def blocks(settings: DataSettings, name: str, lines: int) -> Iterator[Block]:
+def blocks(settings: DataSettings, name: str, lines: int) -> Iterator[TextBlock]:
     """Train, validation or test in blocks of `lines` lines, the last of each file shorter. Every call gives the same."""
     if settings.grammar is not None:
         from lockstep import demo_corpus
@@ -112,7 +112,7 @@ def blocks(settings: DataSettings, name: str, lines: int) -> Iterator[Block]:
         yield from file_blocks(settings, base, lines)
 
 
-def file_blocks(settings: DataSettings, name: str, lines: int = READ_LINES) -> Iterator[Block]:
+def file_blocks(settings: DataSettings, name: str, lines: int = READ_LINES) -> Iterator[TextBlock]:
     """The blocks of the files that one name stands for."""
     paths = find(settings, name)
     if len(paths) == 2:
@@ -140,7 +140,7 @@ def read_set(settings: DataSettings, name: str) -> Iterator[tuple[str, str]]:
             yield pair
 
 
-def _two_files(source_path: Path, target_path: Path, lines: int) -> Iterator[Block]:
+def _two_files(source_path: Path, target_path: Path, lines: int) -> Iterator[TextBlock]:
     source, target = _Lines(source_path), _Lines(target_path)
     while True:
         first = source.count + 1
@@ -152,24 +152,24 @@ def _two_files(source_path: Path, target_path: Path, lines: int) -> Iterator[Blo
             )
         if not parts[0]:
             return
-        yield Block((source_path, target_path), first, parts)
+        yield TextBlock((source_path, target_path), first, parts)
 
 
-def _table(path: Path, lines: int) -> Iterator[Block]:
+def _table(path: Path, lines: int) -> Iterator[TextBlock]:
     table = _Lines(path)
     while True:
         first = table.count + 1
         if not (part := table.take(lines)):
             return
-        yield Block((path,), first, (part,))
+        yield TextBlock((path,), first, (part,))
 
 
-def _packed(path: Path, pairs: Iterable[tuple[str, str]], lines: int) -> Iterator[Block]:
+def _packed(path: Path, pairs: Iterable[tuple[str, str]], lines: int) -> Iterator[TextBlock]:
     """Pairs that were found in something else than lines."""
     pairs, first = iter(pairs), 1
     while chunk := list(islice(pairs, lines)):
         source, target = ("".join(f"{pair[side]}\n" for pair in chunk).encode() for side in (0, 1))
-        yield Block((path, path), first, (source, target))
+        yield TextBlock((path, path), first, (source, target))
         first += len(chunk)
 
 

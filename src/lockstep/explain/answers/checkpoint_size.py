@@ -4,7 +4,7 @@ from lockstep.explain.answer import Answer, told
 from lockstep.explain.formatting import count, megabytes, plural, seconds
 from lockstep.explain.pages import charts
 from lockstep.explain.reading.record import Record
-from lockstep.run.checkpoint import Saved
+from lockstep.run.checkpoint import Checkpoint
 
 QUESTION_FILES = "Which files does a checkpoint consist of, and what is each for?"
 QUESTION_SIZE = "How big is a checkpoint?"
@@ -25,7 +25,7 @@ def purpose(name: str) -> str:
     return PURPOSES.get(name, "not known to this version")
 
 
-def files_of(saved: Saved) -> dict[str, int]:
+def files_of(saved: Checkpoint) -> dict[str, int]:
     """Bytes of every file, the manifest itself included."""
     manifest = saved.path / "manifest.json"
     own = {"manifest.json": manifest.stat().st_size} if manifest.exists() else {}
@@ -89,5 +89,5 @@ def answer_size(record: Record) -> Answer:
     return Answer(9, QUESTION_SIZE, megabytes(total), text, "plain", figures, [chart])
 
 
-def _part(saved: Saved, part: str) -> int:
+def _part(saved: Checkpoint, part: str) -> int:
     return sum(size for name, size in files_of(saved).items() if name.startswith(f"{part}/"))

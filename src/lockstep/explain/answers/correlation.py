@@ -9,7 +9,7 @@ from lockstep.explain.answers.network import nothing_sent, travel
 from lockstep.explain.formatting import megabytes, number, share
 from lockstep.explain.pages import charts
 from lockstep.explain.reading.machines import Machines
-from lockstep.explain.reading.measured_steps import Measured
+from lockstep.explain.reading.measured_steps import MeasuredSteps
 from lockstep.explain.reading.record import Record
 from lockstep.explain.reading.steps import Column
 
@@ -116,7 +116,7 @@ def _meaning(way: Correlation, words: Correlation | None, part: float, sums: flo
     return text + "Slow steps have another reason than the network."
 
 
-def _alone(measured: Measured, words: Column, took: Column, by_words: Correlation | None, unit: str) -> Answer:
+def _alone(measured: MeasuredSteps, words: Column, took: Column, by_words: Correlation | None, unit: str) -> Answer:
     text = f"Not at all: {nothing_sent(measured)}, and nothing crossed a network."
     how = measured.how("correlation", "seconds of worker 0")
     straight, note = None, ""
@@ -147,7 +147,7 @@ def _words(found: Correlation | None, how: str, unit: str) -> list[Figure]:
     return [Figure(f"with the {unit} of the step", f"r = {found.pearson:.2f}", f"Pearson's {how}", found.pearson)]
 
 
-def _interface(measured: Measured, seen: Machines) -> list[Figure]:
+def _interface(measured: MeasuredSteps, seen: Machines) -> list[Figure]:
     """Intervals of the system samples: rate of the interface against the mean step time in the interval."""
     steps = measured.primary
     for host in seen.hosts.values():

@@ -9,7 +9,7 @@ from lockstep.explain.bottleneck import NETWORK, Bottleneck
 from lockstep.explain.formatting import bits, count, megabytes, milliseconds, number, plural, share
 from lockstep.explain.pages import charts
 from lockstep.explain.reading.machines import Machines, links
-from lockstep.explain.reading.measured_steps import Measured
+from lockstep.explain.reading.measured_steps import MeasuredSteps
 from lockstep.explain.reading.record import Record
 from lockstep.explain.reading.steps import Column
 
@@ -17,7 +17,7 @@ QUESTION = "Was the network the bottleneck?"
 
 
 @dataclass(frozen=True)
-class Traffic:
+class ExchangeTraffic:
     """What the workers sent to each other."""
 
     bytes_per_step: float  # of one worker, mean
@@ -41,7 +41,7 @@ class Traffic:
         return self.hosts == 1
 
 
-def measure(record: Record, seen: Machines) -> Traffic | None:
+def measure(record: Record, seen: Machines) -> ExchangeTraffic | None:
     """None when no step was measured."""
     measured = record.measured
     if not measured.count:
@@ -54,7 +54,7 @@ def measure(record: Record, seen: Machines) -> Traffic | None:
         return next((float(line[name]) for line in probes if isinstance(line.get(name), int | float)), None)
 
     by_interface = next((one.link_bits for one in busiest if one.name != "lo" and one.link_bits), None)
-    return Traffic(
+    return ExchangeTraffic(
         bytes_per_step=float(np.mean([np.nan_to_num(steps.bytes_sent).mean() for steps in everybody])),
         bytes_of_sums=float(np.mean([steps.sums_bytes.mean() for steps in everybody])),
         travel=float(travel(measured).mean()),
@@ -67,7 +67,7 @@ def measure(record: Record, seen: Machines) -> Traffic | None:
     )
 
 
-def travel(measured: Measured) -> Column:
+def travel(measured: MeasuredSteps) -> Column:
     """Seconds per step in which gradients were under way, as the worker saw it that waited least: whoever comes early
     counts waiting for the others as travel."""
     if not measured.lockstep:
@@ -75,11 +75,11 @@ def travel(measured: Measured) -> Column:
     return np.nan_to_num(measured.stack("under_way")).min(0)
 
 
-def nothing_sent(measured: Measured) -> str:
+def nothing_sent(measured: MeasuredSteps) -> str:
     return "one worker trained alone" if len(measured.workers) == 1 else "the workers exchanged nothing"
 
 
-def answer(record: Record, found: Bottleneck | None, traffic: Traffic | None) -> Answer:
+def answer(record: Record, found: Bottleneck | None, traffic: ExchangeTraffic | None) -> Answer:
     if found is None or traffic is None:
         return Answer(5, QUESTION, "not measured", "No step outside the warm-up was measured.", "unknown")
     if not traffic.bytes_per_step:
@@ -112,7 +112,7 @@ def answer(record: Record, found: Bottleneck | None, traffic: Traffic | None) ->
     return Answer(5, QUESTION, short, text, tone, _figures(record, found, traffic), drawn)
 
 
-def _figures(record: Record, found: Bottleneck, traffic: Traffic) -> list[Figure]:
+def _figures(record: Record, found: Bottleneck, traffic: ExchangeTraffic) -> list[Figure]:
     how = record.measured.how("mean", f"journals of {plural(len(record.measured.workers), 'worker')}")
     ring = " (a ring passes 2 (n - 1) / n of the gradients)" if record.launch.get("strategy") == "allreduce" else ""
     slower = max(0.0, traffic.exposed - found.cost(NETWORK))
@@ -143,7 +143,7 @@ def _figures(record: Record, found: Bottleneck, traffic: Traffic) -> list[Figure
     return figures
 
 
-def _link(traffic: Traffic) -> list[Figure]:
+def _link(traffic: ExchangeTraffic) -> list[Figure]:
     figures = []
     for name, value, how in (
         ("link speed", traffic.link_bits, "what the interface says of itself"),
@@ -169,7 +169,7 @@ def _parts_chart(found: Bottleneck) -> charts.Chart:
     return charts.stacked("step-parts", title, says, ["step"], parts, "milliseconds")
 
 
-def _rates_chart(traffic: Traffic) -> charts.Chart:
+def _rates_chart(traffic: ExchangeTraffic) -> charts.Chart:
     rates = {"while travelling": traffic.bits, "probe": traffic.probe_bits, "link": traffic.link_bits}
     known = {name: rate for name, rate in rates.items() if rate}
     colours = {"while travelling": "--blue", "probe": "--green", "link": "--grey"}

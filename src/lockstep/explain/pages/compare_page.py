@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 
 from lockstep.explain.compare_rows import differences, figures
-from lockstep.explain.compare_runs import Comparison
+from lockstep.explain.compare_runs import RunComparison
 from lockstep.explain.pages.charts import plotly_script
 
 TEMPLATE = Path(__file__).with_name("templates") / "compare.html.j2"
 
 
-def page(found: Comparison) -> str:
+def page(found: RunComparison) -> str:
     import jinja2
 
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
@@ -30,7 +30,7 @@ def page(found: Comparison) -> str:
     )
 
 
-def _phases(found: Comparison) -> dict[str, list[float]]:
+def _phases(found: RunComparison) -> dict[str, list[float]]:
     """Milliseconds of a step by phase, one value per run."""
     sides = [side.summary for side in found.sides]
     return {

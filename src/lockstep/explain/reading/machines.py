@@ -11,7 +11,7 @@ from lockstep.run.journal import Line
 
 
 @dataclass(frozen=True)
-class Sample:
+class MachineSample:
     """What went through an interface in the `seconds` before `time`."""
 
     time: float
@@ -24,7 +24,7 @@ class Sample:
 class Interface:
     name: str
     link_bits: float | None = None
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[MachineSample] = field(default_factory=list)
 
     @property
     def sent_bits(self) -> float:
@@ -44,7 +44,7 @@ class Gpu:
 
 
 @dataclass
-class Host:
+class HostSamples:
     name: str
     cores_busy: list[float] = field(default_factory=list)  # mean share of all cores, per sample
     cores: int = 0
@@ -63,7 +63,7 @@ class Host:
 @dataclass
 class Machines:
     local: bool  # are all workers on one machine?
-    hosts: dict[str, Host] = field(default_factory=dict)
+    hosts: dict[str, HostSamples] = field(default_factory=dict)
     cpu: dict[int, float] = field(default_factory=dict)  # cores that each worker used, mean
     resident: dict[int, float] = field(default_factory=dict)  # most bytes of memory that each worker had
 
@@ -89,8 +89,8 @@ def links(record: Record) -> list[Line]:
     return [line for worker in record.workers.values() for line in worker.of("link")]
 
 
-def _add(hosts: dict[str, Host], line: Line) -> None:
-    host = hosts.setdefault(str(line.get("host", "?")), Host(str(line.get("host", "?"))))
+def _add(hosts: dict[str, HostSamples], line: Line) -> None:
+    host = hosts.setdefault(str(line.get("host", "?")), HostSamples(str(line.get("host", "?"))))
     cores = _numbers(*line["cores"]) if isinstance(line.get("cores"), list) else []
     if cores:
         host.cores_busy.append(float(np.mean(cores)))
@@ -105,7 +105,7 @@ def _add(hosts: dict[str, Host], line: Line) -> None:
         interface.link_bits = next(iter(_numbers(facts.get("link_bits"))), interface.link_bits)
         moved = _numbers(facts.get("sent"), facts.get("received"))
         if len(moved) == 2 and seconds > 0:
-            interface.samples.append(Sample(float(line["time"]), seconds, *moved))
+            interface.samples.append(MachineSample(float(line["time"]), seconds, *moved))
     for facts in _list(line.get("gpus")):
         index = next(iter(_numbers(facts.get("index"))), 0.0)
         gpu = host.gpus.setdefault(int(index), Gpu(str(facts.get("name", "GPU"))))

@@ -9,7 +9,7 @@ from lockstep.explain.reading.steps import Column, Steps
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredSteps:
     """The steps that averages are made of: those of the launches with the last setting, without warm-up."""
 
     workers: dict[int, Steps]

@@ -12,10 +12,10 @@ import yaml
 from lockstep.errors import LockstepError
 from lockstep.explain.formatting import plural
 from lockstep.explain.reading.journal_file import JournalFile, read_file, took, whole
-from lockstep.explain.reading.measured_steps import Measured
+from lockstep.explain.reading.measured_steps import MeasuredSteps
 from lockstep.explain.reading.steps import Column, Steps, joined, standing
 from lockstep.files import read_json
-from lockstep.run.checkpoint import Saved, read_saved
+from lockstep.run.checkpoint import Checkpoint, read_checkpoint
 from lockstep.run.directory import RunDirectory
 from lockstep.run.journal import Line, worker_file
 from lockstep.settings import flat
@@ -164,11 +164,11 @@ class Record:
         return self._json(self.run.proof) or None if self.run.proof.exists() else None
 
     @cached_property
-    def saved(self) -> list[Saved]:
+    def saved(self) -> list[Checkpoint]:
         """Checkpoints with a good manifest, oldest first."""
         found = []
         for path in sorted(self.run.checkpoints.glob("step-*")):
-            saved = read_saved(path)
+            saved = read_checkpoint(path)
             if saved is None:
                 self.notes.append(f"The checkpoint {path.name} has no readable manifest.")
             else:
@@ -343,7 +343,7 @@ class Record:
             return tuple(sorted(self._timed))
         return tuple(launch.attempt for launch in self.launches if launch.kind == self.last_launch.kind)
 
-    def measured_of(self, workers: dict[int, Worker]) -> Measured:
+    def measured_of(self, workers: dict[int, Worker]) -> MeasuredSteps:
         attempts = self.last_setting
         size = max((launch.workers for launch in self.launches if launch.attempt in attempts), default=len(workers))
         chosen, warmup, partial = dict[int, Steps](), 0, False
@@ -354,10 +354,10 @@ class Record:
                 warmup, partial = len(own) - len(timed), len(own) < len(worker.steps)
             if rank < size and (len(timed) or rank == self.primary.rank):
                 chosen[rank] = timed
-        return Measured(chosen, warmup, attempts, partial)
+        return MeasuredSteps(chosen, warmup, attempts, partial)
 
     @cached_property
-    def measured(self) -> Measured:
+    def measured(self) -> MeasuredSteps:
         return self.measured_of(self.workers)
 
     @property

@@ -7,8 +7,8 @@ import numpy as np
 
 from lockstep.explain.reading.steps import Column
 from lockstep.lab.plan.costs import Wiring, half_ring
-from lockstep.lab.plan.job import BYTES, Choice, Job
-from lockstep.lab.plan.overlap import Packet, buckets, last_arrival, parts
+from lockstep.lab.plan.job import BYTES, Choice, PlannedJob
+from lockstep.lab.plan.overlap import PlannedPacket, buckets, last_arrival, parts
 
 EXACT_PARTS = 16
 """Up to so many holders of parameters are followed packet by packet."""
@@ -42,7 +42,7 @@ class Exchanged:
     computing: Column  # additional
     update: Column  # instead of a worker's own
 
-    def after_sums(self, job: Job, wiring: Wiring, workers: Column) -> "Exchanged":
+    def after_sums(self, job: PlannedJob, wiring: Wiring, workers: Column) -> "Exchanged":
         """With the small sums for which layers wait in the middle of both passes (batch norm):
         nothing hides them."""
         sizes = job.profile.sums
@@ -61,18 +61,18 @@ class Exchanged:
         return Exchanged(only(self.exposed), only(self.overlapped), sent, computing, update)
 
 
-def _host(job: Job, wiring: Wiring, sent: Column, workers: Column) -> Column:
+def _host(job: PlannedJob, wiring: Wiring, sent: Column, workers: Column) -> Column:
     """Seconds of all shared cores that sending takes."""
     per_byte = wiring.between.host_seconds_per_byte
     return sent * per_byte * (workers / job.cores if job.cores else 1.0)
 
 
-def _crowded(job: Job, workers: Column) -> Column:
+def _crowded(job: PlannedJob, workers: Column) -> Column:
     """The share of cores that computing wants: what communication takes there, computing lacks."""
     return np.minimum(1.0, workers * job.threads / job.cores) if job.cores else np.ones_like(workers)
 
 
-def _all_reduce(job: Job, choice: Choice, wiring: Wiring, workers: Column, doing: Parts) -> Exchanged:
+def _all_reduce(job: PlannedJob, choice: Choice, wiring: Wiring, workers: Column, doing: Parts) -> Exchanged:
     if choice.gradients == "powersgd":
         return _powersgd(job, choice, wiring, workers, doing)
     packets = buckets(job.profile.tensors, job.bucket_mb)
@@ -89,7 +89,7 @@ def _all_reduce(job: Job, choice: Choice, wiring: Wiring, workers: Column, doing
     return Exchanged(exposed, np.maximum(0.0, total - exposed), sent, extra, doing.update)
 
 
-def _exposed(packets: Sequence[Packet], travel: Sequence[Column], backward: Column) -> Column:
+def _exposed(packets: Sequence[PlannedPacket], travel: Sequence[Column], backward: Column) -> Column:
     ready = [packet.ready * backward for packet in packets]
     return np.maximum(0.0, last_arrival(ready, travel) - backward)
 
@@ -99,7 +99,7 @@ def _agreement(wiring: Wiring, workers: Column) -> Column:
     return wiring.all_reduce(16, workers)
 
 
-def _powersgd(job: Job, choice: Choice, wiring: Wiring, workers: Column, doing: Parts) -> Exchanged:
+def _powersgd(job: PlannedJob, choice: Choice, wiring: Wiring, workers: Column, doing: Parts) -> Exchanged:
     """Two thin matrices for each matrix, one after the other, after backward; vectors as they are."""
     values = 0
     for tensor in job.profile.tensors:
@@ -112,7 +112,7 @@ def _powersgd(job: Job, choice: Choice, wiring: Wiring, workers: Column, doing: 
     return Exchanged(exposed, np.zeros_like(sent), sent, computing, doing.update)
 
 
-def _sharded(job: Job, choice: Choice, wiring: Wiring, workers: Column, doing: Parts) -> Exchanged:
+def _sharded(job: PlannedJob, choice: Choice, wiring: Wiring, workers: Column, doing: Parts) -> Exchanged:
     """FSDP2: a layer's matrices are gathered while the layer before computes, forward and backward; gradients are
     scattered while backward goes on. The rest (embedding, vectors) is gathered first and scattered last."""
     layers = [tensor for tensor in job.profile.tensors if _layer(tensor.name) and len(tensor.shape) > 1]
@@ -140,7 +140,7 @@ def _layer(name: str) -> str:
     return ".".join(words[: places[0] + 1]) if places else ""
 
 
-def _server(job: Job, choice: Choice, wiring: Wiring, workers: Column, doing: Parts) -> Exchanged:
+def _server(job: PlannedJob, choice: Choice, wiring: Wiring, workers: Column, doing: Parts) -> Exchanged:
     size = 4 * job.profile.parameters
     holders = np.full_like(workers, choice.servers) if choice.servers else workers
     away = workers if choice.servers else workers - 1  # workers that a holder serves over the link
@@ -166,7 +166,7 @@ def _server(job: Job, choice: Choice, wiring: Wiring, workers: Column, doing: Pa
     return Exchanged(exposed + talk, np.maximum(0.0, 2 * each_way - exposed), sent, np.zeros_like(sent), update)
 
 
-def _pushed(job: Job, choice: Choice, workers: Column, served: Column, rate: Column, backward: Column) -> Column:
+def _pushed(job: PlannedJob, choice: Choice, workers: Column, served: Column, rate: Column, backward: Column) -> Column:
     """When the last packet of gradients has arrived. A holder's link carries a packet for each of `served` workers; a
     worker's own link may need longer for all holders."""
     arrived = np.zeros_like(workers)
@@ -183,7 +183,7 @@ def _pushed(job: Job, choice: Choice, workers: Column, served: Column, rate: Col
     return arrived
 
 
-def _chain(packets: Sequence[Packet], backward: float, seconds_per_value: float) -> float:
+def _chain(packets: Sequence[PlannedPacket], backward: float, seconds_per_value: float) -> float:
     """When the last of some packets has arrived that travel one after the other."""
     end = 0.0
     for packet in sorted(packets, key=lambda packet: packet.ready):
@@ -191,7 +191,7 @@ def _chain(packets: Sequence[Packet], backward: float, seconds_per_value: float)
     return end
 
 
-def _local(job: Job, choice: Choice, wiring: Wiring, workers: Column, doing: Parts) -> Exchanged:
+def _local(job: PlannedJob, choice: Choice, wiring: Wiring, workers: Column, doing: Parts) -> Exchanged:
     """The whole model once in `every` steps, hidden by nothing."""
     size = BYTES[choice.gradients] * job.profile.parameters
     sent = 2 * (workers - 1) / workers * size
@@ -200,7 +200,7 @@ def _local(job: Job, choice: Choice, wiring: Wiring, workers: Column, doing: Par
     return Exchanged(meeting / choice.every, np.zeros_like(sent), sent / choice.every, computing, doing.update)
 
 
-def _nothing(job: Job, choice: Choice, wiring: Wiring, workers: Column, doing: Parts) -> Exchanged:
+def _nothing(job: PlannedJob, choice: Choice, wiring: Wiring, workers: Column, doing: Parts) -> Exchanged:
     zero = np.zeros_like(workers)
     return Exchanged(zero, zero, zero, zero, doing.update)
 

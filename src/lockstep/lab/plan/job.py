@@ -15,7 +15,7 @@ GRADIENTS = (*BYTES, "powersgd")
 
 
 @dataclass(frozen=True)
-class Job:
+class PlannedJob:
     """What is trained, and how its batches grow with the workers."""
 
     profile: Profile

@@ -11,7 +11,7 @@ from lockstep.tasks.make_task import Configuration
 from lockstep.tasks.translation import PairBatch, TranslationLoss
 
 
-def made_up(config: Configuration, sentences: int, words: int) -> tuple[TranslationLoss, PairBatch]:
+def make_batch(config: Configuration, sentences: int, words: int) -> tuple[TranslationLoss, PairBatch]:
     """All sentences have so many words, on either side."""
     if config.task_name != "translation" or not isinstance(config.model, TranslationSettings):
         raise LockstepError(

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from lockstep.config import RunConfig
-from lockstep.lab.plan.made_up_batch import made_up
+from lockstep.lab.plan.made_up_batch import make_batch
 from lockstep.watch.flops import FlopCount
 
 SENTENCES = 4
@@ -15,9 +15,9 @@ WORDS = 30
 """Of a made-up sentence, on either side. Attention makes longer sentences cost a little more a word."""
 
 
-def shape(config: RunConfig) -> dict[str, Any]:
+def measure_shape(config: RunConfig) -> dict[str, Any]:
     """One real pass over a few made-up sentences, counted. Facts of a profile, apart from seconds."""
-    module, batch = made_up(config, SENTENCES, WORDS)
+    module, batch = make_batch(config, SENTENCES, WORDS)
     done: dict[str, int] = {}
     with FlopCount() as count:
         loss = module(batch)

@@ -26,26 +26,26 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Packet:
+class PlannedPacket:
     """Gradients that travel together, ready when the last of them is."""
 
     values: int
     ready: float
 
 
-def buckets(tensors: Sequence[Tensor], megabytes: float) -> list[Packet]:
+def buckets(tensors: Sequence[Tensor], megabytes: float) -> list[PlannedPacket]:
     """As DistributedDataParallel packs them after its first backward pass: in the order in which they are ready, and a
     bucket is closed as soon as it has reached its size. (Its smaller first bucket is for users who name no size.)"""
     packets, values, ready = [], 0, 0.0
     for tensor in sorted(tensors, key=lambda tensor: tensor.ready):
         values, ready = values + tensor.values, tensor.ready
         if values * WORD >= megabytes * 2**20:
-            packets.append(Packet(values, ready))
+            packets.append(PlannedPacket(values, ready))
             values = 0
-    return [*packets, Packet(values, ready)] if values else packets
+    return [*packets, PlannedPacket(values, ready)] if values else packets
 
 
-def parts(tensors: Sequence[Tensor], count: int, megabytes: float) -> list[list[Packet]]:
+def parts(tensors: Sequence[Tensor], count: int, megabytes: float) -> list[list[PlannedPacket]]:
     """As parameter servers cut the whole vector: equal parts in the order of the model, and these in equal packets."""
     sizes = np.array([tensor.values for tensor in tensors])
     ends = np.cumsum(sizes)
@@ -57,7 +57,7 @@ def parts(tensors: Sequence[Tensor], count: int, megabytes: float) -> list[list[
         packets = max(1, -(-(last - first) // largest))
         cuts = [first + (last - first) * i // packets for i in range(packets + 1)]
         spans = zip(cuts, cuts[1:], strict=False)
-        found.append([Packet(b - a, float(ready[(begins < b) & (ends > a)].max(initial=0.0))) for a, b in spans])
+        found.append([PlannedPacket(b - a, float(ready[(begins < b) & (ends > a)].max(initial=0.0))) for a, b in spans])
     return found
 
 

@@ -8,7 +8,7 @@ from lockstep.explain.answer import Chart
 from lockstep.explain.formatting import bits, count, number, seconds, share
 from lockstep.explain.pages.charts import Band, Line, lines, stacked
 from lockstep.explain.pages.html_page import render
-from lockstep.lab.plan.predict import Plan, Row
+from lockstep.lab.plan.predict import Plan, PlanRow
 
 COLOURS = ("--blue", "--vermilion", "--green", "--purple", "--orange", "--sky", "--grey", "--brown", "--yellow")
 HEADS = ("strategy", "workers", "step", "interval", "speed", "speed-up", "exposed")
@@ -35,7 +35,7 @@ def _link(plan: Plan, link: str, place: int) -> dict[str, Any]:
     }
 
 
-def _speedup(rows: list[Row], place: int) -> Chart:
+def _speedup(rows: list[PlanRow], place: int) -> Chart:
     drawn, bands, most = list[Line](), list[Band](), max(row.workers for row in rows)
     for number_, name in enumerate(dict.fromkeys(row.name for row in rows)):
         mine = [row for row in rows if row.name == name]
@@ -53,7 +53,7 @@ def _speedup(rows: list[Row], place: int) -> Chart:
     )
 
 
-def _where(rows: list[Row], place: int) -> Chart:
+def _where(rows: list[PlanRow], place: int) -> Chart:
     """Of the largest number of workers: what a step is made of."""
     most = max(row.workers for row in rows)
     shown = [row for row in rows if row.workers == most]
@@ -71,7 +71,7 @@ def _where(rows: list[Row], place: int) -> Chart:
     return chart
 
 
-def _cells(row: Row, unit: str) -> tuple[str, ...]:
+def _cells(row: PlanRow, unit: str) -> tuple[str, ...]:
     cells = (
         row.name,
         count(row.workers),

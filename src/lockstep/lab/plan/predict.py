@@ -10,7 +10,7 @@ from lockstep.errors import LockstepError
 from lockstep.explain.formatting import number
 from lockstep.lab.plan.cluster import SCALED_ERROR, Cluster
 from lockstep.lab.plan.costs import Pipe
-from lockstep.lab.plan.job import Choice, Job
+from lockstep.lab.plan.job import Choice, PlannedJob
 from lockstep.lab.plan.step_model import Forecast, forecast
 
 MODEL_ERROR = 0.10
@@ -31,7 +31,7 @@ USUAL = (
 
 
 @dataclass(frozen=True)
-class Row:
+class PlanRow:
     """One setting. Seconds are of a step; the interval should hold nine of ten measurements."""
 
     name: str
@@ -69,7 +69,7 @@ class Plan:
     parameters: int
     steps: int | None
     unit: str
-    rows: list[Row]
+    rows: list[PlanRow]
     recommendations: list[str]
     notes: list[str] = field(default_factory=list)
 
@@ -77,14 +77,14 @@ class Plan:
         return {"lockstep": "plan"} | asdict(self)
 
 
-def errors(job: Job, cluster: Cluster, pipe: Pipe) -> tuple[float, float, float]:
+def errors(job: PlannedJob, cluster: Cluster, pipe: Pipe) -> tuple[float, float, float]:
     """Shares by which computing, the link and the model may be off."""
     known = SCALED_ERROR if cluster.device is not None else max(0.03, 1.64 * job.profile.error)
     return known, pipe.error, MODEL_ERROR
 
 
 def make(
-    job: Job,
+    job: PlannedJob,
     cluster: Cluster,
     workers: Sequence[int],
     choices: Sequence[Choice] = (),
@@ -97,7 +97,7 @@ def make(
     if batch_norm and any(choice.accumulate > 1 for choice in choices):
         raise LockstepError("Batch norm takes no micro-batches: nothing can be accumulated.", "Leave it out.", code=2)
     choices = choices or [choice for choice in USUAL if choice.accumulate == 1 or not batch_norm]
-    counts, rows = np.array(sorted(set(workers)), np.float64), list[Row]()
+    counts, rows = np.array(sorted(set(workers)), np.float64), list[PlanRow]()
     for pipe in links or [cluster.wiring.between]:
         known = errors(job, cluster, pipe)
         alone = forecast(job, Choice("replicas"), cluster.wiring, np.ones(1), known).words_per_second[0]
@@ -116,7 +116,7 @@ _SETTING = ("name", "strategy", "gradients", "accumulate", "servers", "mode")
 
 def _rows(
     found: Forecast, choice: Choice, pipe: Pipe, alone: float, steps: int | None, dollars: float | None
-) -> list[Row]:
+) -> list[PlanRow]:
     rows = []
     columns = {name: getattr(found, name).tolist() for name in _COLUMNS}
     setting: dict[str, Any] = {name: getattr(choice, name) for name in _SETTING}
@@ -126,7 +126,7 @@ def _rows(
         hourly = None if dollars is None else dollars * (count + choice.servers)
         facts: dict[str, Any] = {name: values[i] for name, values in columns.items()}
         rows.append(
-            Row(
+            PlanRow(
                 **setting,
                 **facts,
                 every=choice.every if choice.strategy == "local" else None,
@@ -144,7 +144,7 @@ def _rows(
     return rows
 
 
-def _notes(job: Job, cluster: Cluster, workers: int) -> list[str]:
+def _notes(job: PlannedJob, cluster: Cluster, workers: int) -> list[str]:
     notes = []
     if workers > cluster.workers:
         notes.append(
@@ -163,7 +163,7 @@ def _notes(job: Job, cluster: Cluster, workers: int) -> list[str]:
     return notes
 
 
-def recommend(rows: Sequence[Row], link: str, workers: int) -> list[str]:
+def recommend(rows: Sequence[PlanRow], link: str, workers: int) -> list[str]:
     """What to choose on a link, and what that changes for learning."""
     here = [row for row in rows if row.link == link and row.workers == workers and row.strategy != "replicas"]
     plain = next((row for row in here if row.name == "allreduce fp32"), None)
@@ -183,7 +183,7 @@ def recommend(rows: Sequence[Row], link: str, workers: int) -> list[str]:
     return [f"{where}, instead of {_times(plain)} with plain allreduce: {'; or '.join(said)}."]
 
 
-def _kind(row: Row) -> str:
+def _kind(row: PlanRow) -> str:
     if row.strategy == "local":
         return "local"
     if row.accumulate > 1:
@@ -200,6 +200,6 @@ _KINDS = {
 }
 
 
-def _times(row: Row) -> str:
+def _times(row: PlanRow) -> str:
     factor = row.step_seconds
     return f"{number(row.speedup)}x ({number(row.speedup * factor / row.high)} to {number(row.speedup * factor / row.low)})"

@@ -10,12 +10,12 @@ from lockstep.config import read_yaml
 from lockstep.errors import LockstepError
 from lockstep.files import read_json
 from lockstep.lab.plan.job import Choice
-from lockstep.lab.plan.predict import Row
+from lockstep.lab.plan.predict import PlanRow
 from lockstep.run.journal import read
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredSetting:
     """A setting that really ran."""
 
     workers: int
@@ -69,7 +69,7 @@ class Score:
         return asdict(self) | {"error": self.error, "inside": self.inside}
 
 
-def measured(place: Path) -> list[Measured]:
+def measured(place: Path) -> list[MeasuredSetting]:
     """From a run's folder, or from a study's JSON file or folder."""
     if (place / "journal").is_dir():
         return [of_run(place)]
@@ -83,7 +83,7 @@ def measured(place: Path) -> list[Measured]:
     return found
 
 
-def of_run(run: Path) -> Measured:
+def of_run(run: Path) -> MeasuredSetting:
     journal = read(run / "journal")
     last = journal.last_launch
     steps = [line for line in journal.steps if not line["warmup"] and last and line["attempt"] == last["attempt"]]
@@ -94,7 +94,7 @@ def of_run(run: Path) -> Measured:
     choices = read_json(run / "environment.json") or {}
     every = told.get("every") or choices.get("choices", {}).get("every")
     links = journal.of("link")
-    return Measured(
+    return MeasuredSetting(
         workers=last["workers"],
         strategy=strategy,
         step_seconds=step_seconds(steps, every if strategy == "local" else None),
@@ -125,7 +125,7 @@ def _settings(facts: Any) -> list[Any]:
     return facts if isinstance(facts, list) else []
 
 
-def _setting(line: Any, origin: str) -> Measured | None:
+def _setting(line: Any, origin: str) -> MeasuredSetting | None:
     """A line of a study (`cell` says what was run), or {workers, strategy, gradients, link, step_seconds}."""
     if not isinstance(line, dict):
         return None
@@ -138,15 +138,15 @@ def _setting(line: Any, origin: str) -> Measured | None:
     try:
         choice = Choice.of("replicas" if facts["strategy"] in ("alone", "single") else facts["strategy"])
     except LockstepError:  # measured, and nothing that the planner predicts
-        return Measured(facts["workers"], facts["strategy"], seconds, link=facts.get("link"), origin=origin)
+        return MeasuredSetting(facts["workers"], facts["strategy"], seconds, link=facts.get("link"), origin=origin)
     told = {key: facts.get(key, getattr(choice, key)) for key in ("gradients", "accumulate", "servers", "mode")}
     every = facts.get("every", choice.every) if choice.strategy == "local" else None
-    return Measured(
+    return MeasuredSetting(
         facts["workers"], choice.strategy, seconds, link=facts.get("link"), every=every, origin=origin, **told
     )
 
 
-def contention(found: Sequence[Measured]) -> dict[int, float]:
+def contention(found: Sequence[MeasuredSetting]) -> dict[int, float]:
     """How many times slower replicas are together than one of them alone."""
     by_count = {one.workers: one.step_seconds for one in found if one.strategy == "replicas"}
     if 1 not in by_count or len(by_count) < 2:
@@ -154,7 +154,7 @@ def contention(found: Sequence[Measured]) -> dict[int, float]:
     return {count: seconds / by_count[1] for count, seconds in sorted(by_count.items())}
 
 
-def score(rows: Sequence[Row], found: Sequence[Measured]) -> tuple[list[Score], list[Measured]]:
+def score(rows: Sequence[PlanRow], found: Sequence[MeasuredSetting]) -> tuple[list[Score], list[MeasuredSetting]]:
     """Predictions of the same settings, and the measurements that none was made for."""
     scores, missed = [], []
     for one in found:
@@ -167,7 +167,7 @@ def score(rows: Sequence[Row], found: Sequence[Measured]) -> tuple[list[Score], 
     return scores, missed
 
 
-def _prediction(rows: Sequence[Row], one: Measured) -> Row | None:
+def _prediction(rows: Sequence[PlanRow], one: MeasuredSetting) -> PlanRow | None:
     """Where the link's name is not known, that of the nearest rate."""
     same = [
         row

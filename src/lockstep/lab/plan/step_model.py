@@ -10,7 +10,7 @@ import numpy as np
 from lockstep.explain.reading.steps import Column
 from lockstep.lab.plan.costs import Wiring, expected_maximum
 from lockstep.lab.plan.exchanges import EXCHANGES, Parts
-from lockstep.lab.plan.job import Choice, Job
+from lockstep.lab.plan.job import Choice, PlannedJob
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,9 @@ class Forecast:
         return self.words / self.step
 
 
-def forecast(job: Job, choice: Choice, wiring: Wiring, workers: Column, errors: tuple[float, float, float]) -> Forecast:
+def forecast(
+    job: PlannedJob, choice: Choice, wiring: Wiring, workers: Column, errors: tuple[float, float, float]
+) -> Forecast:
     """`errors` are the shares by which computing, the link and the model may be off."""
     workers = np.asarray(workers, np.float64)
     forward, backward = job.profile.computing(job.share(workers))

@@ -17,7 +17,7 @@ import numpy as np
 
 from lockstep.errors import LockstepError, tell
 from lockstep.files import read_json, write_json
-from lockstep.lab.emulated_network import Network
+from lockstep.lab.emulated_network import EmulatedNetwork
 from lockstep.lab.plan.costs import Pipe
 from lockstep.lab.together import Program, together
 from lockstep.lab.trial import place
@@ -46,7 +46,7 @@ def fit(sizes: list[float], seconds: list[float], name: str, source: str, host_s
 
 def measure(rate: str | None, name: str | None = None) -> Pipe:
     """Between two emulated hosts behind links of `rate`, such as 1gbit. Needs root on Linux."""
-    with Network(2, rate) as network, tempfile.TemporaryDirectory(prefix="lockstep-plan-") as folder:
+    with EmulatedNetwork(2, rate) as network, tempfile.TemporaryDirectory(prefix="lockstep-plan-") as folder:
         result = Path(folder) / "link.json"
         program = [sys.executable, "-m", "lockstep.lab.plan.sweep", str(result)]
         programs = [

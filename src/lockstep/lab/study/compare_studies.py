@@ -7,7 +7,7 @@ from lockstep.errors import LockstepError
 from lockstep.explain.appendix import Table
 from lockstep.explain.formatting import count
 from lockstep.lab.study.cells import Cell
-from lockstep.lab.study.results import Results, Row, find
+from lockstep.lab.study.results import Results, StudyRow, find
 from lockstep.lab.study.study_file import Study
 from lockstep.settings import flat
 
@@ -16,8 +16,8 @@ from lockstep.settings import flat
 class Pair:
     """The same cell in both."""
 
-    first: Row
-    second: Row
+    first: StudyRow
+    second: StudyRow
 
     @property
     def ratio(self) -> float:
@@ -37,7 +37,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class StudyComparison:
     names: tuple[str, str]
     settings: dict[str, tuple[Any, Any]]  # those that differ
     pairs: list[Pair]
@@ -78,7 +78,7 @@ def _batches(pair: Pair) -> str:
     return "" if sizes[0] == sizes[1] else f", batch {sizes[0]:,} / {sizes[1]:,}"
 
 
-def compare(first: Study, second: Study) -> Comparison:
+def compare(first: Study, second: Study) -> StudyComparison:
     for study in (first, second):
         if not study.finished:
             raise LockstepError(
@@ -92,7 +92,7 @@ def compare(first: Study, second: Study) -> Comparison:
     settings = {
         name: (before.get(name), after.get(name)) for name in {**before, **after} if before.get(name) != after.get(name)
     }
-    return Comparison((_folder(first), _folder(second)), settings, pairs, found)
+    return StudyComparison((_folder(first), _folder(second)), settings, pairs, found)
 
 
 def _folder(study: Study) -> str:

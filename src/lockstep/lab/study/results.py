@@ -6,7 +6,7 @@ from typing import Any
 
 from lockstep.explain.formatting import plural, share
 from lockstep.lab.study.cells import ALONE, NO_LINK, YARDSTICK, Cell, Matrix, spoken
-from lockstep.lab.study.sample import Sample, middle
+from lockstep.lab.study.sample import TrialSample, middle
 from lockstep.lab.study.shares import NAMES, Loss, loss
 from lockstep.lab.study.study_file import Study
 
@@ -15,11 +15,11 @@ BUSY = 0.5
 
 
 @dataclass(frozen=True)
-class Row:
+class StudyRow:
     """A cell: its median round, and how far the rounds lie apart."""
 
     cell: Cell
-    sample: Sample
+    sample: TrialSample
     lowest: float  # words per second of the slowest round
     highest: float
     speedup: float  # against one worker alone with the same share of a step
@@ -44,7 +44,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Results:
-    rows: list[Row]
+    rows: list[StudyRow]
     verdict: list[str]
     cause: str | None  # the name of the largest share in the fastest cell with the most workers
     notes: list[str]
@@ -70,7 +70,7 @@ def find(study: Study) -> Results:
     return Results(rows, verdict + _beyond(rows, best), cause, _notes(study, matrix, rows), unit)
 
 
-def _row(study: Study, cell: Cell) -> Row:
+def _row(study: Study, cell: Cell) -> StudyRow:
     samples = study.samples(cell)
     alone = study.samples(Cell(1, ALONE, NO_LINK, cell.batch))
     sample, single = middle(samples), middle(alone)
@@ -81,17 +81,17 @@ def _row(study: Study, cell: Cell) -> Row:
         ratio = rate / middle(replicas).words_per_second
         if cell.without == "nothing":
             lost = loss(samples, replicas, alone, update_is_remote=cell.name == "server")
-    return Row(cell, sample, min(rates), max(rates), rate / single.words_per_second, ratio, lost)
+    return StudyRow(cell, sample, min(rates), max(rates), rate / single.words_per_second, ratio, lost)
 
 
-def _best(rows: Sequence[Row], matrix: Matrix) -> Row | None:
+def _best(rows: Sequence[StudyRow], matrix: Matrix) -> StudyRow | None:
     """The fastest of those with the most workers; replicas only when there is nothing else."""
     most = [row for row in rows if row.loss is not None and row.cell.workers == max(matrix.workers)]
     real = [row for row in most if row.cell.strategy != YARDSTICK]
     return max(real or most, key=lambda row: row.speedup, default=None)
 
 
-def _sentence(best: Row, matrix: Matrix) -> str:
+def _sentence(best: StudyRow, matrix: Matrix) -> str:
     assert best.loss is not None
     shares, cell = best.loss.shares, best.cell
     over = "" if cell.link == NO_LINK else f" over {cell.link}"
@@ -106,7 +106,7 @@ def _sentence(best: Row, matrix: Matrix) -> str:
     )
 
 
-def _beyond(rows: Sequence[Row], best: Row | None) -> list[str]:
+def _beyond(rows: Sequence[StudyRow], best: StudyRow | None) -> list[str]:
     """What the yardstick says, and what one worker alone waits for."""
     said: list[str] = []
     if best is None:
@@ -126,7 +126,7 @@ def _beyond(rows: Sequence[Row], best: Row | None) -> list[str]:
     return said
 
 
-def _notes(study: Study, matrix: Matrix, rows: Sequence[Row]) -> list[str]:
+def _notes(study: Study, matrix: Matrix, rows: Sequence[StudyRow]) -> list[str]:
     cores, most = study.settings["machine"]["cores"], max(row.cell.workers + row.cell.servers for row in rows)
     job = study.settings["job"]
     notes = [

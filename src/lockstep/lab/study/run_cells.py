@@ -16,9 +16,9 @@ from lockstep import __version__
 from lockstep.config import load
 from lockstep.errors import LockstepError
 from lockstep.files import read_json
-from lockstep.lab.emulated_network import Network, clean_up
+from lockstep.lab.emulated_network import EmulatedNetwork, clean_up
 from lockstep.lab.study.cells import NO_LINK, Cell, Matrix
-from lockstep.lab.study.sample import Sample, measure
+from lockstep.lab.study.sample import TrialSample, measure
 from lockstep.lab.study.study_file import Study, Taken, begin, held, remove
 from lockstep.lab.trial import Trial, attempt
 from lockstep.run.directory import RunDirectory
@@ -27,7 +27,7 @@ FAULT = "LOCKSTEP_FAULT"
 
 
 @dataclass(frozen=True)
-class Job:
+class StudyJob:
     """What is trained: a config file and the settings to change in it."""
 
     config: Path
@@ -40,15 +40,15 @@ class Job:
         return [*self.overrides, *cell.overrides(matrix.unit), *often, *kept, "watch.probe=false"]
 
 
-class Progress(Protocol):
+class StudyProgress(Protocol):
     """Whoever waits is told what is measured, what was measured, and how long the rest takes."""
 
     def begin(self, cell: Cell, done: int, total: int, remaining: float | None) -> None: ...
 
-    def end(self, cell: Cell, sample: Sample) -> None: ...
+    def end(self, cell: Cell, sample: TrialSample) -> None: ...
 
 
-def run(job: Job, matrix: Matrix, folder: Path, progress: Progress) -> Study:
+def run(job: StudyJob, matrix: Matrix, folder: Path, progress: StudyProgress) -> Study:
     """Measures what is not measured yet. Stored after every trial: it may be interrupted whenever it likes."""
     cells = matrix.cells()
     for cell in cells:  # what is wrong shows before anything is measured
@@ -84,12 +84,12 @@ def _turns(cells: list[Cell], rounds: int) -> Iterator[tuple[int, Cell]]:
             yield turn, cell
 
 
-def _try(job: Job, matrix: Matrix, cell: Cell, folder: Path) -> Trial:
+def _try(job: StudyJob, matrix: Matrix, cell: Cell, folder: Path) -> Trial:
     words = (folder, job.config, job.settings(matrix, cell), cell.workers, cell.servers, cell.without)
     try:
         if cell.link == NO_LINK:
             return attempt(*words)
-        with Network(cell.workers + cell.servers, cell.link) as network:
+        with EmulatedNetwork(cell.workers + cell.servers, cell.link) as network:
             return attempt(*words, network=network)
     except LockstepError as error:
         kept = "What was measured is kept: the same command goes on."

@@ -22,7 +22,7 @@ PARTS = ("input", "work", "imbalance", "merge", "update", "other")
 
 
 @dataclass(frozen=True)
-class Sample:
+class TrialSample:
     """Seconds are of a step, means over the measured ones; words are target words (or images)."""
 
     workers: int
@@ -37,26 +37,26 @@ class Sample:
         """Of all workers."""
         return self.workers * self.words_per_step / self.step
 
-    def scaled(self, words: float) -> "Sample":
+    def scaled(self, words: float) -> "TrialSample":
         """As if a worker's share of a step had so many words."""
         factor = words / self.words_per_step
         phases = {name: factor * value for name, value in self.phases.items()}
         parts = {name: factor * value for name, value in self.parts.items()}
-        return Sample(self.workers, words, factor * self.step, self.total, phases, parts)
+        return TrialSample(self.workers, words, factor * self.step, self.total, phases, parts)
 
     def facts(self) -> dict[str, Any]:
         return asdict(self) | {"words_per_second": self.words_per_second}
 
     @classmethod
-    def of(cls, facts: dict[str, Any]) -> "Sample":
+    def of(cls, facts: dict[str, Any]) -> "TrialSample":
         return cls(**{name: facts[name] for name in cls.__dataclass_fields__})
 
 
-def middle(samples: Sequence[Sample]) -> Sample:
+def middle(samples: Sequence[TrialSample]) -> TrialSample:
     """The trial of median speed, or the mean of the two in the middle: its parts still add up to its step."""
     ranked = sorted(samples, key=lambda sample: sample.words_per_second)
     chosen = ranked[(len(ranked) - 1) // 2 : len(ranked) // 2 + 1]
-    return Sample(
+    return TrialSample(
         chosen[0].workers,
         fmean(one.words_per_step for one in chosen),
         fmean(one.step for one in chosen),
@@ -67,7 +67,7 @@ def middle(samples: Sequence[Sample]) -> Sample:
 
 
 @dataclass(frozen=True)
-class _Worker:
+class _WorkerTimes:
     """The measured lines of a worker, in the order of time, and the moment before the first of them."""
 
     lines: list[Line]
@@ -88,7 +88,7 @@ class _Worker:
         return float(self.column(name).mean())
 
 
-def measure(steps: list[list[Line]], warmup: int, silent: bool = False) -> Sample:
+def measure(steps: list[list[Line]], warmup: int, silent: bool = False) -> TrialSample:
     """From the step lines of every worker; `silent` tells that nothing was exchanged, so that nobody waited."""
     count = len(steps)
     journals = [sorted(lines, key=lambda line: float(line["time"])) for lines in steps]
@@ -111,10 +111,10 @@ def measure(steps: list[list[Line]], warmup: int, silent: bool = False) -> Sampl
     total = max(one.seconds for one in workers)
     if not together:  # nor do they end together
         total = step * sum(line["step"] > warmup for lines in journals for line in lines) / count
-    return Sample(count, words, step, total, means, parts)
+    return TrialSample(count, words, step, total, means, parts)
 
 
-def _in_step(journals: list[list[Line]], warmup: int, common: bool) -> list[_Worker]:
+def _in_step(journals: list[list[Line]], warmup: int, common: bool) -> list[_WorkerTimes]:
     """All steps after the warm-up, or those that all workers have in common."""
     after = [{line["step"] for line in lines if line["step"] > warmup} for lines in journals]
     found = []
@@ -123,11 +123,11 @@ def _in_step(journals: list[list[Line]], warmup: int, common: bool) -> list[_Wor
         kept = [line for line in lines if line["step"] in chosen]
         before = [float(line["time"]) for line in lines if line["step"] <= warmup]
         if kept and before:
-            found.append(_Worker(kept, before[-1]))
+            found.append(_WorkerTimes(kept, before[-1]))
     return found if len(found) == len(journals) else []
 
 
-def _in_time(journals: list[list[Line]], warmup: int) -> list[_Worker]:
+def _in_time(journals: list[list[Line]], warmup: int) -> list[_WorkerTimes]:
     """What every worker did while all of them were past the warm-up and none had ended."""
     warm = max((float(line["time"]) for lines in journals for line in lines if line["step"] <= warmup), default=0.0)
     late = [[line for line in lines if line["time"] > warm] for lines in journals]
@@ -137,11 +137,11 @@ def _in_time(journals: list[list[Line]], warmup: int) -> list[_Worker]:
         kept = [line for line in after if line["time"] <= end]
         before = [float(line["time"]) for line in lines if line["time"] <= warm]
         if kept:
-            found.append(_Worker(kept, before[-1] if before else warm))
+            found.append(_WorkerTimes(kept, before[-1] if before else warm))
     return found
 
 
-def _of_the_last(workers: list[_Worker]) -> dict[str, float]:
+def _of_the_last(workers: list[_WorkerTimes]) -> dict[str, float]:
     phases = {name: np.stack([one.column(name) for one in workers]) for name in PHASES}  # [workers, steps]
     last = phases["merge"].argmin(0)  # [steps]: whoever waited least came last
     here = np.arange(len(last))
@@ -151,7 +151,7 @@ def _of_the_last(workers: list[_Worker]) -> dict[str, float]:
     return parts | {"work": fair, "imbalance": float(work[last, here].mean()) - fair}
 
 
-def _of_all(workers: list[_Worker], means: dict[str, float]) -> dict[str, float]:
+def _of_all(workers: list[_WorkerTimes], means: dict[str, float]) -> dict[str, float]:
     """Where workers meet now and then, what the last one waits is the exchange. What the others wait more is because it has
     more to compute, or had to wait for input. Those that take shares as they come never wait for each other."""
     rows, meeting = _aligned(workers)
@@ -175,7 +175,7 @@ def _fault_of_input(work: Column, given: Column) -> float:
     return more_input / (more_input + more_work) if more_input else 0.0
 
 
-def _aligned(workers: list[_Worker]) -> tuple[list[list[Line]], bool]:
+def _aligned(workers: list[_WorkerTimes]) -> tuple[list[list[Line]], bool]:
     """Lines of all workers side by side, and whether they are of the same steps."""
     by_step = [{line["step"]: line for line in one.lines} for one in workers]
     common = sorted(set.intersection(*(set(lines) for lines in by_step)))

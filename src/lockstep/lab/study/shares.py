@@ -8,7 +8,7 @@ what lies beyond is communication. The shares are in units of speed-up; with wha
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lockstep.lab.study.sample import Sample, middle
+from lockstep.lab.study.sample import TrialSample, middle
 
 NAMES = {
     "contention": "contention on the host",
@@ -47,7 +47,7 @@ class Shares:
         return abs(self.rest) <= max(0.05 * abs(self.lost), 0.005 * self.workers)
 
 
-def divide(sample: Sample, replicas: Sample, alone: Sample, update_is_remote: bool = False) -> Shares:
+def divide(sample: TrialSample, replicas: TrialSample, alone: TrialSample, update_is_remote: bool = False) -> Shares:
     """`update_is_remote`: the update is made by servers, and waiting for it is part of `merge`. What that takes more than
     one worker's own update is then communication."""
     here, apart = sample.scaled(alone.words_per_step), replicas.scaled(alone.words_per_step)
@@ -81,7 +81,10 @@ class Loss:
 
 
 def loss(
-    samples: Sequence[Sample], replicas: Sequence[Sample], alone: Sequence[Sample], update_is_remote: bool = False
+    samples: Sequence[TrialSample],
+    replicas: Sequence[TrialSample],
+    alone: Sequence[TrialSample],
+    update_is_remote: bool = False,
 ) -> Loss:
     rounds = [divide(*three, update_is_remote) for three in zip(samples, replicas, alone, strict=False)]
     return Loss(divide(middle(samples), middle(replicas), middle(alone), update_is_remote), rounds)

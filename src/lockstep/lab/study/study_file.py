@@ -11,7 +11,7 @@ from typing import Any
 from lockstep.errors import LockstepError
 from lockstep.files import disk_error, read_json, write_json
 from lockstep.lab.study.cells import Cell, Matrix
-from lockstep.lab.study.sample import Sample
+from lockstep.lab.study.sample import TrialSample
 from lockstep.settings import flat
 
 FORMAT = 1
@@ -25,7 +25,7 @@ class Taken:
 
     cell: Cell
     round: int
-    sample: Sample
+    sample: TrialSample
     seconds: float  # with its start
 
     def facts(self) -> dict[str, Any]:
@@ -33,7 +33,7 @@ class Taken:
 
     @classmethod
     def of(cls, facts: dict[str, Any]) -> "Taken":
-        return cls(Cell(**facts["cell"]), facts["round"], Sample.of(facts["sample"]), facts["seconds"])
+        return cls(Cell(**facts["cell"]), facts["round"], TrialSample.of(facts["sample"]), facts["seconds"])
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Study:
     def matrix(self) -> Matrix:
         return Matrix.of(self.settings["matrix"])
 
-    def samples(self, cell: Cell) -> list[Sample]:
+    def samples(self, cell: Cell) -> list[TrialSample]:
         """In the order of the rounds."""
         found = [trial for trial in self.trials if trial.cell == cell]
         return [trial.sample for trial in sorted(found, key=lambda trial: trial.round)]

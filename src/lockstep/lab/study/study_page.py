@@ -18,7 +18,7 @@ from lockstep.explain.pages.html_page import render, templates
 from lockstep.files import write_whole
 from lockstep.lab.study import study_tables
 from lockstep.lab.study.cells import NO_LINK, YARDSTICK, Matrix, spoken
-from lockstep.lab.study.results import Results, Row
+from lockstep.lab.study.results import Results, StudyRow
 from lockstep.lab.study.shares import NAMES
 from lockstep.lab.study.study_file import Study
 
@@ -150,6 +150,6 @@ def _folded(chart: Chart) -> Chart:
     return chart
 
 
-def _share(row: Row, cause: str) -> float:
+def _share(row: StudyRow, cause: str) -> float:
     assert row.loss is not None
     return row.loss.shares.by_cause[cause]

@@ -4,14 +4,14 @@ from lockstep.explain.appendix import Table
 from lockstep.explain.formatting import count, seconds
 from lockstep.explain.reading.steps import PHASES
 from lockstep.lab.study.cells import Matrix
-from lockstep.lab.study.results import Results, Row
+from lockstep.lab.study.results import Results, StudyRow
 from lockstep.lab.study.shares import NAMES
 
 SHOWN = ("forward", "backward", "merge", "update", "input")
 """Phases in the order of field report 5, input last."""
 
 
-def label(row: Row, matrix: Matrix) -> str:
+def label(row: StudyRow, matrix: Matrix) -> str:
     """With the batch, where there are several."""
     return f"{row.cell.label}, {row.cell.batch:,} {matrix.unit}" if len(matrix.batches) > 1 else row.cell.label
 

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep.parallel.strategy import Meeting, Members
+from lockstep.parallel.strategy import Members, QuorumView
 from lockstep.run.checkpoint import Progress
 from lockstep.run.journal import Journal
 
 
 @dataclass
-class Company:
+class Membership:
     """The workers as one of them meets them."""
 
     members: Members
@@ -22,7 +22,7 @@ class Company:
     healed: bool = False  # from a peer, which is waiting for this worker's gradients
     ending: str | None = None  # why that peer was about to stop
 
-    def meet(self, progress: Progress, ending: str | None = None) -> Meeting:
+    def meet(self, progress: Progress, ending: str | None = None) -> QuorumView:
         """Finds out who takes part. The meeting has the progress of a peer when this worker has just healed from it."""
         meeting = self.members.meet(progress, ending)
         for failure in meeting.failures:
@@ -42,12 +42,12 @@ class Company:
             self.say(f"step {step:,}: {len(names)} of {self.size} workers ({', '.join(names)})")
         return meeting
 
-    def branch(self, progress: Progress, meeting: Meeting) -> dict[str, Any]:
+    def branch(self, progress: Progress, meeting: QuorumView) -> dict[str, Any]:
         """Names this start from a checkpoint: alike for all who make it together."""
         progress.lineage = progress.lineage + self._lineage(progress, meeting)
         return {"lineage": progress.lineage}
 
-    def _lineage(self, progress: Progress, meeting: Meeting) -> list[tuple[str, int]]:
+    def _lineage(self, progress: Progress, meeting: QuorumView) -> list[tuple[str, int]]:
         """Of a start at this meeting."""
         return [(f"{self.attempt}.{meeting.quorum}", progress.step)]
 

@@ -92,7 +92,7 @@ class _Transport(HTTPTransport):  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
-class Found:
+class QuorumChange:
     """What a meeting brought."""
 
     regrouped: bool  # somebody came or went, or the last merge failed
@@ -100,7 +100,7 @@ class Found:
     failures: list[str] = field(default_factory=list)
 
 
-class Peers:
+class Quorum:
     """`give` returns the state that a worker which is behind needs; `take` puts it in place."""
 
     def __init__(
@@ -176,7 +176,7 @@ class Peers:
             "Check that it runs and that it can be reached.",
         )
 
-    def meet(self, step: int) -> Found:
+    def meet(self, step: int) -> QuorumChange:
         """Finds out who takes part in the step after `step`. Whoever is behind the others takes their state over."""
         if self._manager is None:
             self._manager = self._open()
@@ -198,7 +198,7 @@ class Peers:
         self.rank, self.size = int(manager.participating_rank() or 0), manager.num_participants()
         source = self._transport.source
         found = self._group.participants[source] if source >= 0 else None
-        return Found(self._group.made != made, found, failures)
+        return QuorumChange(self._group.made != made, found, failures)
 
     def send(self, tensor: Tensor) -> dist.Work | None:
         """Begins to sum a tensor over all participants, in place."""

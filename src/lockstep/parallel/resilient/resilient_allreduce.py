@@ -15,26 +15,26 @@ import torch
 from torch import Tensor, nn
 
 from lockstep import faults
-from lockstep.ablation import left_out
+from lockstep.ablation import disabled
 from lockstep.errors import LockstepError
 from lockstep.parallel.compress import FORMATS, ring_bytes
-from lockstep.parallel.layer_sums import Sums, connect
+from lockstep.parallel.layer_sums import LayerSums, connect
 from lockstep.parallel.resilient.buckets import Buckets
-from lockstep.parallel.resilient.quorum import Peers
+from lockstep.parallel.resilient.quorum import Quorum
 from lockstep.parallel.spans import Span, busy
 from lockstep.parallel.strategy import (
     Agreed,
     B,
-    Calm,
+    BatchSplitter,
     Claim,
     Clock,
     Context,
     FindTensor,
     MakeOptimizer,
-    Meeting,
     Members,
-    Order,
     Outcome,
+    QuorumView,
+    Snapshot,
     State,
 )
 from lockstep.parallel.strategy_settings import StrategySettings
@@ -43,7 +43,7 @@ from lockstep.run.checkpoint import Progress
 
 
 @dataclass(frozen=True)
-class Cut(Claim[B]):
+class PlacedClaim(Claim[B]):
     """A share, and for which place among how many workers it was cut."""
 
     place: tuple[int, int] = (0, 1)
@@ -65,7 +65,7 @@ class Resilient:
                 code=2,
             )
         self.format = FORMATS[settings.gradients]
-        self.silent = "communication" in left_out()
+        self.silent = "communication" in disabled()
 
     def setup(
         self,
@@ -77,12 +77,12 @@ class Resilient:
     ) -> None:
         self.clock, self.context, self._module = clock, context, module
         self.updater = Updater(module, make_optimizer, context.clip, context.loss_scale)
-        self.peers = Peers(context, self.settings.merge_seconds, self._give, self._take)
+        self.peers = Quorum(context, self.settings.merge_seconds, self._give, self._take)
         parameters = list(self.updater.optimizer.parameters.values())
         self.buckets = Buckets(parameters, self.settings.bucket_mb, self._send_gradient)
         saved = module.state_dict().keys()
         self._buffers = [buffer for name, buffer in module.named_buffers() if name in saved]  # running averages
-        self.sums = Sums(clock, self._sum)
+        self.sums = LayerSums(clock, self._sum)
         if not self.silent:
             connect(module, self.sums)
         self._met: int | None = None  # the step after which we met and that has not been taken yet
@@ -102,16 +102,16 @@ class Resilient:
     def leads(self) -> bool:
         return self.peers.rank == 0
 
-    def meet(self, progress: Progress, ending: str | None = None) -> Meeting:
+    def meet(self, progress: Progress, ending: str | None = None) -> QuorumView:
         if self._met == progress.step and ending is None:
-            return Meeting(self.peers.quorum, self.peers.participants, regrouped=False)
+            return QuorumView(self.peers.quorum, self.peers.participants, regrouped=False)
         begin = perf_counter()
         self._given, self._taken = (progress, ending), None
         found = self.peers.meet(progress.step)
         stand, end = self._taken or (progress, None)
         self._met = stand.step
         self._begin_step()
-        return Meeting(
+        return QuorumView(
             self.peers.quorum,
             self.peers.participants,
             found.regrouped,
@@ -144,14 +144,14 @@ class Resilient:
         self.sums.forget()
 
     def claims(
-        self, order: Order[B], batches: Iterator[B], first: int, due: Callable[[int], bool]
+        self, order: BatchSplitter[B], batches: Iterator[B], first: int, due: Callable[[int], bool]
     ) -> Iterator[Claim[B]]:
         for step, batch in enumerate(batches, first):
             place = (self.peers.rank, self.peers.size)
-            yield Cut(step, batch, order.share(batch, *place), batch.target_words, place[0], place=place)
+            yield PlacedClaim(step, batch, order.share(batch, *place), batch.target_words, place[0], place=place)
 
-    def revise(self, claim: Claim[B], order: Order[B]) -> Claim[B]:
-        assert isinstance(claim, Cut)
+    def revise(self, claim: Claim[B], order: BatchSplitter[B]) -> Claim[B]:
+        assert isinstance(claim, PlacedClaim)
         place = (self.peers.rank, self.peers.size)
         if claim.place != place:
             claim = replace(claim, share=order.share(claim.batch, *place), part=place[0], place=place)
@@ -226,9 +226,9 @@ class Resilient:
         return self._agreed
 
     @contextmanager
-    def quiesce(self) -> Iterator[Calm]:
+    def snapshot(self) -> Iterator[Snapshot]:
         """Every worker evaluates by itself: the same weights give the same scores, whoever comes or goes meanwhile."""
-        yield Calm(self._module, self.context.team.alone())
+        yield Snapshot(self._module, self.context.team.alone())
 
     def state(self) -> State:
         return self.updater.state()

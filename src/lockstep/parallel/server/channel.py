@@ -22,7 +22,7 @@ class Channel(Protocol):
         ...
 
 
-class Wire:
+class Remote:
     """To another process. A peer that dies is noticed at once; one that hangs, after `timeout`."""
 
     def __init__(self, peer: int, group: dist.ProcessGroup, timeout: timedelta | None = None) -> None:
@@ -46,7 +46,7 @@ class Wire:
 Boxes = dict[int, "queue.SimpleQueue[Tensor]"]
 
 
-class Desk:
+class InProcess:
     """Within a process nothing travels: the reader copies from the writer's tensor, and answers before the writer
     changes it."""
 
@@ -54,11 +54,11 @@ class Desk:
         self.failure: BaseException | None = None
         there: Boxes = {}
         back: Boxes = {}
-        self.worker, self.holder = DeskEnd(self, back, there), DeskEnd(self, there, back)
+        self.worker, self.holder = InProcessEnd(self, back, there), InProcessEnd(self, there, back)
 
 
-class DeskEnd:
-    def __init__(self, desk: Desk, inbox: Boxes, outbox: Boxes) -> None:
+class InProcessEnd:
+    def __init__(self, desk: InProcess, inbox: Boxes, outbox: Boxes) -> None:
         self.desk, self.inbox, self.outbox = desk, inbox, outbox
 
     def send(self, tensor: Tensor, tag: int) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.parallel.flat_parameters import Flat
-from lockstep.parallel.server.channel import Channel, DeskEnd
-from lockstep.parallel.server.embedding_rows import Table
+from lockstep.parallel.flat_parameters import FlatParameters
+from lockstep.parallel.server.channel import Channel, InProcessEnd
+from lockstep.parallel.server.embedding_rows import EmbeddingTable
 from lockstep.parallel.server.packets import Packet
 from lockstep.parallel.server.shard_server import (
     ANSWER,
@@ -30,13 +30,15 @@ from lockstep.parallel.server.shard_server import (
 )
 
 
-class Link:
+class ServerClient:
     """Packets leave while the backward pass goes on, in a thread of their own."""
 
-    def __init__(self, channel: Channel, flat: Flat, packets: list[Packet], tables: dict[str, Table]) -> None:
+    def __init__(
+        self, channel: Channel, flat: FlatParameters, packets: list[Packet], tables: dict[str, EmbeddingTable]
+    ) -> None:
         assert flat.gradient is not None
         self.channel = channel
-        self.own = isinstance(channel, DeskEnd)  # nothing travels
+        self.own = isinstance(channel, InProcessEnd)  # nothing travels
         self.packets, self.tables = packets, tables
         self.rows = [i for i, packet in enumerate(packets) if packet.table]
         self.others = [i for i, packet in enumerate(packets) if not packet.table]

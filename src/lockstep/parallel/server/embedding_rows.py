@@ -9,20 +9,20 @@ from torch import Tensor, nn
 
 
 @dataclass
-class Table:
+class EmbeddingTable:
     name: str  # of its parameter
     weight: nn.Parameter
     fresh: Tensor  # [rows] which are as their holders have them
     used: Tensor  # [rows] by this step
 
 
-class Tables:
+class EmbeddingRows:
     """All tables of a model whose module says `by_rows`: nothing but a lookup reads them. Before a lookup `fetch` is
     asked for the rows that have changed since they were fetched."""
 
-    def __init__(self, module: nn.Module, fetch: Callable[[Table, Tensor], None]) -> None:
+    def __init__(self, module: nn.Module, fetch: Callable[[EmbeddingTable, Tensor], None]) -> None:
         self._fetch = fetch
-        self.all: dict[str, Table] = {}
+        self.all: dict[str, EmbeddingTable] = {}
         for path, part in module.named_modules():
             if getattr(part, "by_rows", False):
                 self._add(f"{path}.weight", part)
@@ -30,7 +30,7 @@ class Tables:
     def _add(self, name: str, module: nn.Module) -> None:
         weight = module.weight
         assert isinstance(weight, nn.Parameter)
-        table = Table(
+        table = EmbeddingTable(
             name, weight, torch.ones(len(weight), dtype=torch.bool), torch.zeros(len(weight), dtype=torch.bool)
         )
         self.all[name] = table
@@ -43,7 +43,7 @@ class Tables:
 
         module.register_forward_pre_hook(before)
 
-    def _need(self, table: Table, rows: Tensor) -> None:
+    def _need(self, table: EmbeddingTable, rows: Tensor) -> None:
         missing = torch.zeros_like(table.fresh)
         missing[rows] = True
         missing &= ~table.fresh

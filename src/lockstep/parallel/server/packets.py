@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from lockstep.parallel.flat_parameters import Flat
+from lockstep.parallel.flat_parameters import FlatParameters
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def _even(size: int, largest: int) -> list[int]:
     return [size * (i + 1) // count - size * i // count for i in range(count)]
 
 
-def lay_out(flat: Flat, tables: list[str], parts: int, largest: int) -> list[list[Packet]]:
+def lay_out(flat: FlatParameters, tables: list[str], parts: int, largest: int) -> list[list[Packet]]:
     """The packets of every part: first one of each of these tables, which lie first in the vector, then the rest."""
     found: list[list[Packet]] = [[] for _ in range(parts)]
     for name in tables:

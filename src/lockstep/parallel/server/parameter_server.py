@@ -19,31 +19,31 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lockstep import faults
-from lockstep.ablation import left_out
+from lockstep.ablation import disabled
 from lockstep.errors import LockstepError
 from lockstep.parallel.agreement import agree_now
 from lockstep.parallel.claims import shares_of_all
-from lockstep.parallel.flat_parameters import Flat
-from lockstep.parallel.layer_sums import Sums, among, connect
-from lockstep.parallel.server.channel import Channel, Desk, Wire
-from lockstep.parallel.server.client import Link
-from lockstep.parallel.server.embedding_rows import Table, Tables
+from lockstep.parallel.flat_parameters import FlatParameters
+from lockstep.parallel.layer_sums import LayerSums, among, connect
+from lockstep.parallel.server.channel import Channel, InProcess, Remote
+from lockstep.parallel.server.client import ServerClient
+from lockstep.parallel.server.embedding_rows import EmbeddingRows, EmbeddingTable
 from lockstep.parallel.server.packets import Packet, lay_out
-from lockstep.parallel.server.shard import Part
-from lockstep.parallel.server.shard_server import Apart, Holder, Together
-from lockstep.parallel.server.work_queue import Ledger
+from lockstep.parallel.server.shard import ParameterShard
+from lockstep.parallel.server.shard_server import AsyncUpdates, ShardServer, SyncUpdates
+from lockstep.parallel.server.work_queue import WorkQueue
 from lockstep.parallel.strategy import (
     Agreed,
     B,
-    Calm,
+    BatchSplitter,
     Claim,
     Clock,
     Context,
     FindTensor,
     MakeOptimizer,
-    Order,
     Outcome,
-    Rest,
+    Pause,
+    Snapshot,
     State,
 )
 from lockstep.parallel.strategy_settings import StrategySettings
@@ -55,7 +55,7 @@ PATIENCE = timedelta(days=7)
 
 
 @dataclass(frozen=True)
-class Layout:
+class ShardLayout:
     """What all processes must know alike."""
 
     packets: list[list[Packet]]  # of each part
@@ -63,17 +63,17 @@ class Layout:
     bound: int | None
     together: bool
 
-    def part(self, number: int, place: torch.device, update: torch.device) -> Part:
+    def part(self, number: int, place: torch.device, update: torch.device) -> ParameterShard:
         packets = self.packets[number]
         widths = [packet.width for packet in packets if packet.table]
-        return Part([packet.size for packet in packets], self.optimizer, place, update, widths)
+        return ParameterShard([packet.size for packet in packets], self.optimizer, place, update, widths)
 
 
-def make_rule(layout: Layout, part: Part, workers: int) -> Together | Apart:
-    return Together(part, workers) if layout.together else Apart(part, workers, layout.bound)
+def make_rule(layout: ShardLayout, part: ParameterShard, workers: int) -> SyncUpdates | AsyncUpdates:
+    return SyncUpdates(part, workers) if layout.together else AsyncUpdates(part, workers, layout.bound)
 
 
-def meet(layout: Layout | None) -> tuple[dist.ProcessGroup, Layout]:
+def meet(layout: ShardLayout | None) -> tuple[dist.ProcessGroup, ShardLayout]:
     """Called by all workers and servers: their common line, and worker 0's layout."""
     group = dist.new_group(backend="gloo", timeout=PATIENCE)
     told = [layout]
@@ -92,15 +92,15 @@ def serve(team: Team) -> None:
     cpu = torch.device("cpu")
     part = layout.part(team.rank - team.size, cpu, cpu)
     lost: dict[int, BaseException] = {}
-    ledger = Ledger(team)
+    ledger = WorkQueue(team)
 
     def lose(worker: int, error: BaseException) -> None:
         lost[worker] = error
         with suppress(RuntimeError):  # the store is gone with worker 0
             ledger.died(worker)
 
-    channels: dict[int, Channel] = {worker: Wire(worker, group) for worker in range(team.size)}
-    Holder(part, make_rule(layout, part, team.size), channels, None, lose).wait()
+    channels: dict[int, Channel] = {worker: Remote(worker, group) for worker in range(team.size)}
+    ShardServer(part, make_rule(layout, part, team.size), channels, None, lose).wait()
     if lost and (layout.together or 0 in lost):
         raise RuntimeError(f"Connection to worker {min(lost)} is lost: {lost[min(lost)]}")
 
@@ -113,7 +113,7 @@ class Server:
         self.settings = settings
         self.together = self.lockstep = self.exact = settings.mode == "sync"
         self.ahead = 4 if self.together else 1  # what is claimed early keeps another worker from it
-        self.silent = "communication" in left_out()
+        self.silent = "communication" in disabled()
 
     def setup(
         self,
@@ -126,19 +126,19 @@ class Server:
         self.clock, self.context, self.team, self._module = clock, context, context.team, module
         self._check()
         self.guard = Guard(context.clip, context.loss_scale)
-        self.tables = Tables(module if self.settings.embeddings == "rows" else nn.Module(), self._fetch)
+        self.tables = EmbeddingRows(module if self.settings.embeddings == "rows" else nn.Module(), self._fetch)
         self._check_tables()
-        self.flat = Flat(module, gradients=True, first=self.tables.all)
+        self.flat = FlatParameters(module, gradients=True, first=self.tables.all)
         self.moments = {name: torch.zeros(0) for name in make_optimizer({}).MOMENTS}
         self.updates = 0
         self._fetches: list[tuple[Any, Any]] = []  # stamps of the waits for rows of tables
         self._rows_sent = 0  # bytes
-        self.ledger = Ledger(self.team)
+        self.ledger = WorkQueue(self.team)
         self.links = self._connect(make_optimizer)
         for name, parameter in self.flat.parameters.items():
             parameter.register_post_accumulate_grad_hook(lambda _, name=name: self._ready(name))
         self._sending = self._calm = False
-        self.sums = Sums(clock, among(self.team))
+        self.sums = LayerSums(clock, among(self.team))
         if self.together and not self.silent and self.team.size > 1:
             connect(module, self.sums)
         if self.team.primary:
@@ -164,44 +164,45 @@ class Server:
                 code=2,
             )
 
-    def _connect(self, make_optimizer: MakeOptimizer) -> list[Link]:
+    def _connect(self, make_optimizer: MakeOptimizer) -> list[ServerClient]:
         """Lines to all holders; this worker may be one itself."""
         parts, tables = self.team.servers or self.team.size, self.tables.all
         packet = max(1, int(self.settings.bucket_mb * 2**20) // self.flat.values.element_size())
         packets = lay_out(self.flat, list(tables), parts, packet)
-        mine = Layout(packets, make_optimizer, self.settings.staleness, self.together)
+        mine = ShardLayout(packets, make_optimizer, self.settings.staleness, self.together)
         group, layout = meet(mine)
         patience = timedelta(seconds=self.team.timeout_seconds)
         nearest = self.team.size if self.team.servers else 0
-        channels: list[Channel] = [Wire(nearest + part, group, patience) for part in range(parts)]
-        self.holder: Holder | None = None
+        channels: list[Channel] = [Remote(nearest + part, group, patience) for part in range(parts)]
+        self.holder: ShardServer | None = None
         if not self.team.servers:
-            desk = Desk()
+            desk = InProcess()
             channels[self.team.rank] = desk.worker
             self.holder = self._hold(layout, desk, group)
         return [
-            Link(channel, self.flat, packets, tables) for channel, packets in zip(channels, layout.packets, strict=True)
+            ServerClient(channel, self.flat, packets, tables)
+            for channel, packets in zip(channels, layout.packets, strict=True)
         ]
 
-    def _hold(self, layout: Layout, desk: Desk, group: dist.ProcessGroup) -> Holder:
+    def _hold(self, layout: ShardLayout, desk: InProcess, group: dist.ProcessGroup) -> ShardServer:
         """This worker's own part, served to all of them."""
         places = {"cpu": torch.device("cpu"), "device": self.team.device}
         part = layout.part(self.team.rank, places[self.settings.parameters], places[self.settings.update])
-        channels: dict[int, Channel] = {worker: Wire(worker, group) for worker in range(self.team.size)}
+        channels: dict[int, Channel] = {worker: Remote(worker, group) for worker in range(self.team.size)}
         channels[self.team.rank] = desk.holder
 
         def lost(worker: int, error: BaseException) -> None:
             desk.failure = RuntimeError(f"Connection to worker {worker} is lost: {error}")
 
-        return Holder(part, make_rule(layout, part, self.team.size), channels, self.team.rank, lost)
+        return ShardServer(part, make_rule(layout, part, self.team.size), channels, self.team.rank, lost)
 
     @property
     def module(self) -> nn.Module:
         return self._module
 
     def claims(
-        self, order: Order[B], batches: Iterator[B], first: int, due: Callable[[int], bool]
-    ) -> Iterator[Claim[B] | Rest[B]]:
+        self, order: BatchSplitter[B], batches: Iterator[B], first: int, due: Callable[[int], bool]
+    ) -> Iterator[Claim[B] | Pause[B]]:
         if self.together:
             return shares_of_all(order, batches, first, self.team)
         return self.ledger.claims(order, batches, first, due)
@@ -214,7 +215,7 @@ class Server:
             self.tables.changed()
 
     @torch.no_grad()
-    def _fetch(self, table: Table, rows: Tensor) -> None:
+    def _fetch(self, table: EmbeddingTable, rows: Tensor) -> None:
         """Called where the forward pass is about to look something up."""
         if self.silent:
             return
@@ -309,18 +310,18 @@ class Server:
         return Agreed(loss_sum, False)
 
     @contextmanager
-    def quiesce(self) -> Iterator[Calm]:
+    def snapshot(self) -> Iterator[Snapshot]:
         """In async mode worker 0 takes what it needs, and the others go on while it evaluates and saves."""
         if self.together:
             self.tables.need_all()
             self._fetches.clear()
-            yield Calm(self._module, self.team)
+            yield Snapshot(self._module, self.team)
             return
         if self.team.primary:
             self._read()
             self._calm = True
             self.ledger.release()
-        yield Calm(self._module, self.team.alone() if self.team.primary else None)
+        yield Snapshot(self._module, self.team.alone() if self.team.primary else None)
         self._calm = False
 
     def state(self) -> State:

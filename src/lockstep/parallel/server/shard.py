@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from lockstep.parallel.strategy import MakeOptimizer
 
 
-class Part:
+class ParameterShard:
     """Values lie on one device and are updated on one, the same or another; the optimizer's averages lie where the update
     happens. `sizes` are the lengths of the packets in which gradients come and parameters go; where the first of them
     are tables, `widths` are those of their rows."""

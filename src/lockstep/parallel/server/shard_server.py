@@ -1,9 +1,8 @@
 """Serves a part of the parameters to the workers: one thread for each, which notices at once when its worker dies.
 
-Every request is a HEAD (what, and a few numbers). A step is PUSH, packets of gradients, APPLY. Where all workers' sums make
-the update (`Together`) the holder tells the square of its part's norm before APPLY and sends the new parameters after it;
-where every worker updates by itself (`Apart`) it says how stale the gradient was, and parameters are PULLed when needed.
-Tables are left out of all this but the update: of them only ROWS come and go, those with a gradient and those asked for.
+Every request is a HEAD (what, and a few numbers). A step is PUSH, packets of gradients, APPLY. In `SyncUpdates` the server
+sends the squared norm of its shard before APPLY and the new parameters after it. In `AsyncUpdates` it answers how stale the
+gradient was, and parameters are PULLed when needed. Of embedding tables only ROWS travel: with a gradient, or asked for.
 """
 
 import threading
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from lockstep import faults
 from lockstep.parallel.server.channel import Channel
-from lockstep.parallel.server.shard import Part
+from lockstep.parallel.server.shard import ParameterShard
 
 PUSH, APPLY, PULL, ROWS, READ, WRITE, LEAVE = range(7)
 HEAD, ANSWER, VALUES, PACKETS = range(4)  # tags; packets of gradients and of parameters come after
@@ -38,7 +37,7 @@ def answer(*numbers: float) -> Tensor:
     return torch.tensor([*numbers, *[0.0] * (ANSWER_SIZE - len(numbers))], dtype=torch.float64)
 
 
-class Rule(Protocol):
+class UpdateRule(Protocol):
     """What becomes of the gradients that workers push."""
 
     def join(self, worker: int) -> None:
@@ -58,10 +57,10 @@ class Rule(Protocol):
     def leave(self, worker: int, died: bool) -> None: ...
 
 
-class Together:
+class SyncUpdates:
     """All workers' gradients, added in the order of the workers, make one update."""
 
-    def __init__(self, part: Part, workers: int) -> None:
+    def __init__(self, part: ParameterShard, workers: int) -> None:
         self.part, self.workers = part, workers
         self._meet = threading.Barrier(workers)
         self._received: list[list[Tensor]] = [[] for _ in range(workers)]
@@ -106,11 +105,11 @@ class Together:
             self._meet.abort()
 
 
-class Apart:
+class AsyncUpdates:
     """Every worker's gradient is an update of its own. With `bound` no gradient is applied more than so many updates
     after its parameters were taken: workers that would make others that late wait for them."""
 
-    def __init__(self, part: Part, workers: int, bound: int | None) -> None:
+    def __init__(self, part: ParameterShard, workers: int, bound: int | None) -> None:
         self.part, self.bound = part, bound
         self._turn = threading.Condition()
         self._taken: dict[int, int] = {}  # updates when each computing worker took its parameters
@@ -156,11 +155,11 @@ class Apart:
             return self.part.rows(packet, chosen)
 
 
-class Holder:
+class ShardServer:
     def __init__(
         self,
-        part: Part,
-        rule: Together | Apart,
+        part: ParameterShard,
+        rule: SyncUpdates | AsyncUpdates,
         channels: dict[int, Channel],
         here: int | None,
         lost: Callable[[int, BaseException], None],
@@ -214,7 +213,7 @@ class Holder:
                 self.rule.apply(worker, channel, factor == factor, factor, rate)
                 arrivals = self._expect(channel, buffers)
             elif what == PULL:
-                assert isinstance(self.rule, Apart)
+                assert isinstance(self.rule, AsyncUpdates)
                 self.rule.join(worker)
                 self.rule.copy(taken)
                 for packet, values in enumerate(taken.split(sizes[tables:]), tables):

@@ -12,7 +12,7 @@ from itertools import count
 
 import torch.distributed as dist
 
-from lockstep.parallel.strategy import B, Claim, Order, Rest
+from lockstep.parallel.strategy import B, BatchSplitter, Claim, Pause
 from lockstep.team import Team
 
 CLOSED = 1 << 40
@@ -20,7 +20,7 @@ CLOSED = 1 << 40
 POLL_SECONDS = 0.01
 
 
-class Ledger:
+class WorkQueue:
     def __init__(self, team: Team) -> None:
         self.team = team
         self.store = dist.PrefixStore("ledger", dist.distributed_c10d._get_default_store())
@@ -64,8 +64,8 @@ class Ledger:
         return self._first + step, part
 
     def claims(
-        self, order: Order[B], batches: Iterator[B], first: int, due: Callable[[int], bool]
-    ) -> Iterator[Claim[B] | Rest[B]]:
+        self, order: BatchSplitter[B], batches: Iterator[B], first: int, due: Callable[[int], bool]
+    ) -> Iterator[Claim[B] | Pause[B]]:
         self._first = first
         recent: dict[int, B] = {}  # batches from the last rest on, by step
         numbered = enumerate(batches, first)
@@ -86,7 +86,7 @@ class Ledger:
                 if rest < first:
                     return  # nothing was ever claimed
                 self.resting = rest
-                yield Rest(rest, recent[rest], closed and rest == last)
+                yield Pause(rest, recent[rest], closed and rest == last)
                 self._forget(rested, rest)
                 recent = {step: batch for step, batch in recent.items() if step >= rest}
                 rested = rest
@@ -96,12 +96,12 @@ class Ledger:
                 return
             yield self._claim(order, recent, number)
 
-    def _claim(self, order: Order[B], recent: dict[int, B], number: int) -> Claim[B]:
+    def _claim(self, order: BatchSplitter[B], recent: dict[int, B], number: int) -> Claim[B]:
         step, part = self._place(number)
         share = order.share(recent[step], part, self.team.size)
         return Claim(step, recent[step], share, max(1, order.target_words(share)), part)
 
-    def _finish(self, order: Order[B], recent: dict[int, B], rested: int, rest: int) -> Iterator[Claim[B]]:
+    def _finish(self, order: BatchSplitter[B], recent: dict[int, B], rested: int, rest: int) -> Iterator[Claim[B]]:
         """Waits until all steps up to `rest` are done, and takes over shares of workers that died."""
         end = self._number(rest, self.team.size - 1)
         for turn in count():
@@ -111,7 +111,7 @@ class Ledger:
                 for number in self._orphans(range(self._number(rested + 1, 0), end + 1)):
                     if number not in self._again:
                         self._again.add(number)
-                        yield replace(self._claim(order, recent, number), again=True)
+                        yield replace(self._claim(order, recent, number), recomputed=True)
             time.sleep(POLL_SECONDS)
 
     def _orphans(self, numbers: range) -> list[int]:

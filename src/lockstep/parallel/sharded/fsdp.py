@@ -17,25 +17,25 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import get_total_norm
 
-from lockstep.ablation import left_out
+from lockstep.ablation import disabled
 from lockstep.parallel.agreement import agree_now
 from lockstep.parallel.compress import FORMATS
-from lockstep.parallel.layer_sums import Sums, among, connect
-from lockstep.parallel.sharded.full_copy import Hollow
-from lockstep.parallel.sharded.layers import Unit, units
+from lockstep.parallel.layer_sums import LayerSums, among, connect
+from lockstep.parallel.sharded.full_copy import FullCopy
+from lockstep.parallel.sharded.layers import ShardedLayer, find_layers
 from lockstep.parallel.sharded.traffic import Gather, Reduce, Traffic
 from lockstep.parallel.skip_compiler import compiler_left_out
 from lockstep.parallel.strategy import (
     Agreed,
     B,
-    Calm,
+    BatchSplitter,
     Claim,
     Clock,
     Context,
     FindTensor,
     MakeOptimizer,
-    Order,
     Outcome,
+    Snapshot,
     State,
 )
 from lockstep.parallel.strategy_settings import StrategySettings
@@ -53,7 +53,7 @@ class Sharded:
     def __init__(self, settings: StrategySettings) -> None:
         self.keep_gathered = settings.keep_gathered
         self.gradients = FORMATS[settings.gradients]
-        self.silent = "communication" in left_out()
+        self.silent = "communication" in disabled()
 
     def setup(
         self,
@@ -65,10 +65,10 @@ class Sharded:
     ) -> None:
         self.context, self._module = context, module
         self.traffic = Traffic(clock, self.silent)
-        self.sums = Sums(clock, among(context.team))
+        self.sums = LayerSums(clock, among(context.team))
         self.reduce = Reduce(self.traffic, self.gradients)
-        self.hollow = Hollow(module)
-        layers = units(module, example)
+        self.hollow = FullCopy(module)
+        layers = find_layers(module, example)
         if not self.silent:
             connect(module, self.sums)
         with compiler_left_out():
@@ -76,7 +76,7 @@ class Sharded:
             self._parts = dict(module.named_parameters())
             self.updater = Updater(module, make_optimizer, context.clip, context.loss_scale, self._norm)
 
-    def _shard(self, module: nn.Module, layers: list[Unit]) -> FSDPModule:
+    def _shard(self, module: nn.Module, layers: list[ShardedLayer]) -> FSDPModule:
         """The whole first and its layers afterwards, so that the whole can keep what the layers leave to it."""
         mesh = init_device_mesh(self.context.device.type, (self.context.size,))
         root = fully_shard(module, mesh=mesh, ignored_params={p for layer in layers for p in layer.matrices})
@@ -106,7 +106,7 @@ class Sharded:
         return self._module
 
     def claims(
-        self, order: Order[B], batches: Iterator[B], first: int, due: Callable[[int], bool]
+        self, order: BatchSplitter[B], batches: Iterator[B], first: int, due: Callable[[int], bool]
     ) -> Iterator[Claim[B]]:
         """Workers gather parameters together for every micro-batch. Who has fewer than another takes part with empty
         ones; when parameters stay gathered, there is no need to."""
@@ -115,7 +115,7 @@ class Sharded:
             shares = [order.share(batch, worker, size) for worker in range(size)]
             counts = [len(order.micro_batches(share)) for share in shares]
             missing = 0 if self.keep_gathered else max(counts) - counts[rank]
-            yield Claim(step, batch, shares[rank], batch.target_words, rank, idle=missing)
+            yield Claim(step, batch, shares[rank], batch.target_words, rank, empty_micro_batches=missing)
 
     def begin(self, claim: Claim[B]) -> None:
         pass
@@ -152,11 +152,11 @@ class Sharded:
         return agree_now(loss_sum, stop, self.context.team)
 
     @contextmanager
-    def quiesce(self) -> Iterator[Calm]:
+    def snapshot(self) -> Iterator[Snapshot]:
         """A plain model with whole parameters in fp32, on every worker."""
         wholes = ((name, _whole(part)) for name, part in self._parts.items())
         with self.hollow.filled(wholes, self._module.named_buffers()) as module:
-            yield Calm(module, self.context.team)
+            yield Snapshot(module, self.context.team)
 
     def state(self) -> State:
         """The tensors are parts that know their place in the whole (DTensor): they are saved and loaded as parts."""

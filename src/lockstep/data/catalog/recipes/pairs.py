@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from lockstep.data.catalog.entries import Entry, Part
+from lockstep.data.catalog.entries import CatalogEntry, CatalogPart
 from lockstep.data.catalog.recipes.archive import Content, contents, plain
 from lockstep.errors import LockstepError
 
@@ -14,7 +14,7 @@ SEGMENT = re.compile(r"<seg[^>]*>(.*)</seg>")
 BLOCK_BYTES = 1 << 20
 
 
-def build(entry: Entry, pieces: Mapping[str, Path], folder: Path) -> dict[str, int]:
+def build(entry: CatalogEntry, pieces: Mapping[str, Path], folder: Path) -> dict[str, int]:
     """Writes SET.LANGUAGE for each set and returns its number of pairs."""
     assert entry.languages is not None
     counts: dict[str, int] = {}
@@ -32,7 +32,7 @@ def write(folder: Path, name: str, languages: Iterable[str], pairs: list[tuple[s
         (folder / f"{name}.{language}").write_text(text, encoding="utf-8")
 
 
-def _append(part: Part, pieces: Mapping[str, Path], outputs: Sequence[IO[bytes]]) -> int:
+def _append(part: CatalogPart, pieces: Mapping[str, Path], outputs: Sequence[IO[bytes]]) -> int:
     """Adds a part to both files and returns its pairs, the same number on both sides."""
     lines: dict[str, int] = {}
     names = part.names()
@@ -53,7 +53,7 @@ def _append(part: Part, pieces: Mapping[str, Path], outputs: Sequence[IO[bytes]]
     return source
 
 
-def _inputs(part: Part, pieces: Mapping[str, Path]) -> Iterator[tuple[str, Content]]:
+def _inputs(part: CatalogPart, pieces: Mapping[str, Path]) -> Iterator[tuple[str, Content]]:
     if part.piece:
         for path, content in contents(pieces[part.piece]):
             yield PurePosixPath(path).name, content
