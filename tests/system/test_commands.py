@@ -2,12 +2,14 @@
 
 import json
 import random
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
 from conftest import LSTM, Tiny, lockstep, steps
+from lockstep.run.checkpoint import sign
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +80,19 @@ def test_translate_reads_a_file_and_keeps_its_lines(trained: Path, tmp_path: Pat
     assert lines[1] == ""
     pairs = lockstep("translate", trained, "-i", tmp_path / "in.txt", "--json").stdout.splitlines()
     assert [json.loads(line)["source"] for line in pairs] == ["ba be bi", "", "lo lu"]
+
+
+def test_translate_says_when_the_best_checkpoint_is_missing(trained: Path, tmp_path: Path) -> None:
+    last = shutil.copytree(trained / "checkpoints" / "step-00000012", tmp_path / "run/checkpoints/step-00000012")
+    known = json.loads((last / "manifest.json").read_text())
+    progress = known["progress"] | {"best_step": 6}
+    (last / "manifest.json").write_text(json.dumps(sign(progress, known["config"], known["files"])))
+    (tmp_path / "in.txt").write_text("ba be bi\n")
+    words = ("translate", tmp_path / "run", "-i", tmp_path / "in.txt")
+    shown = lockstep(*words)
+    sentence = "The best checkpoint, of step 6, is missing: the last one, of step 12, is used.\n"
+    assert (shown.stderr, len(shown.stdout.splitlines())) == (sentence, 1)
+    assert lockstep(*words, "--checkpoint", "last").stderr == ""
 
 
 def test_runs_lists_state_step_and_best(trained: Path) -> None:

@@ -12,6 +12,8 @@ import pytest
 
 from conftest import lockstep, steps
 from golden_runs import TOLERANCE, losses, machine, model_digest
+from lockstep.run.best import Evaluation
+from lockstep.run.checkpoint import choose, list_all
 
 ARCHIVE = Path(__file__).parents[1] / "fixtures" / "run-0.1.0.tar.gz"
 
@@ -41,6 +43,17 @@ def test_a_run_of_0_1_0_is_reported_and_listed(earlier: Path) -> None:
     answers = json.loads(lockstep("report", earlier / "run", "--json").stdout)
     assert "after 12" in answers["verdict"][0]
     assert "run" in lockstep("runs", earlier).stdout
+
+
+def test_the_best_checkpoint_of_a_run_of_0_1_0_is_known(earlier: Path) -> None:
+    """Both checkpoints have the same score. Their manifests do not name the loss of each, only that of the best."""
+    saved = list_all(earlier / "run" / "checkpoints")
+    assert all("loss" not in one.manifest["progress"] for one in saved)
+    assert [one.evaluation for one in saved] == [
+        Evaluation(5, 0.0, 5.789321726018732),
+        Evaluation(10, 0.0, 5.151700973510742),
+    ]
+    assert choose(saved, "best").saved.step == 10
 
 
 def test_a_run_of_0_1_0_translates(earlier: Path) -> None:

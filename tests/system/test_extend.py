@@ -1,11 +1,13 @@
 """The example of docs/extend.md is a task that trains, whatever the number of workers."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
-from conftest import lockstep, steps
+from conftest import lockstep, manifest, steps
+from lockstep.run.checkpoint import choose, list_all
 from lockstep.run.journal import read
 
 PAGE = Path(__file__).parents[2] / "docs" / "extend.md"
@@ -55,6 +57,32 @@ def test_a_task_may_be_judged_by_a_score_alone(tmp_path: Path, monkeypatch: pyte
     assert not read(Path("never/journal")).of("evaluation")
     assert "nothing was evaluated" in Path("never/report.md").read_text()
     assert "own.seen" in lockstep("train", "characters.yaml", "own.seen=4", "--run", "run", code=2).stderr
+
+
+@pytest.mark.parametrize("checkpoint_every", [8, 1000], ids=["saved before its evaluation", "saved for its score"])
+def test_the_best_of_equal_scores_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint_every: int
+) -> None:
+    """The second of two equal scores has the lower loss. Trainer, retention, summary and `best` agree that it is best."""
+    monkeypatch.chdir(tmp_path)
+    (program,), (config,) = blocks("python"), blocks("yaml")
+    program = program.replace(
+        'metric, higher_is_better, unit = "loss", False', 'metric, higher_is_better, unit = "hits", True'
+    )
+    program = program.replace('Scores({"loss": loss / count})', "next(SCORES)")
+    scores = [{"hits": hits, "loss": loss} for hits, loss in ((10, 5.0), (20, 4.0), (20, 3.0), (19, 2.0), (18, 1.0))]
+    Path("characters.py").write_text(f"{program}\n\nSCORES = map(Scores, {scores})\n")
+    Path("characters.yaml").write_text(config)
+    for name in ("train.txt", "held-out.txt"):
+        Path(name).write_text("the cat sat on the mat and the rat sat on the cat. " * 60)
+    settings = ("train.evaluate_every=8", f"train.checkpoint_every={checkpoint_every}", "train.keep_last=1")
+    lockstep("train", "characters.yaml", *settings, "--run", "run")
+    saved = list_all(Path("run/checkpoints"))
+    assert [one.step for one in saved] == [24, 40]
+    assert manifest(Path("run"), 40)["progress"]["best_step"] == 24
+    assert choose(saved, "best").saved.step == 24
+    (summary,) = json.loads(lockstep("runs", ".", "--json").stdout)
+    assert (summary["best_score"], summary["best_step"]) == (20.0, 24)
 
 
 def test_a_task_that_is_not_there_ends_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

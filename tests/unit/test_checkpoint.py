@@ -12,13 +12,13 @@ from lockstep.data.data_settings import BatchSettings, DataSettings, VocabularyS
 from lockstep.errors import LockstepError
 from lockstep.models.model_settings import LstmSettings, TransformerSettings, TranslationSettings
 from lockstep.parallel.strategy import State
-from lockstep.run.checkpoint import Checkpoint, Progress, find_newest_whole, list_all, read_checkpoint
+from lockstep.run.checkpoint import Checkpoint, Choice, Progress, choose, find_newest_whole, list_all, read_checkpoint
 from lockstep.tasks.translation import Translation
 from lockstep.team import Team
 from lockstep.train import checkpoint_files
 from lockstep.train.checkpoint_files import keep_best_and_last
 from lockstep.translate.search_settings import SearchSettings
-from lockstep.translate.translator import Translator
+from lockstep.translate.translator import FoundModel, Translator, find_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 ALONE = Team(0, 1, torch.device("cpu"))
@@ -276,12 +276,60 @@ def test_none_is_kept_for_its_score_when_none_is_wanted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("higher_is_better", [True, False])
-def test_of_equal_scores_the_first_is_the_best(tmp_path: Path, higher_is_better: bool) -> None:
-    """The loop counts only a better score as a gain, so the first one is what `best_step` names."""
+def test_of_equal_scores_without_a_loss_the_first_is_the_best(tmp_path: Path, higher_is_better: bool) -> None:
     keep = keep_best_and_last(last=1, best=1, higher_is_better=higher_is_better)
     for step in (1, 2, 3):
         save(tmp_path, step, 5.0, keep)
     assert steps(tmp_path) == [1, 3]
+
+
+SCORES = [(10.0, 5.0), (20.0, 4.0), (20.0, 3.0), (19.0, 2.0), (18.0, 1.0)]
+
+
+@pytest.mark.parametrize("version", ["0.1.0", "new"])
+def test_of_equal_scores_the_one_with_the_lower_loss_is_kept(tmp_path: Path, version: str) -> None:
+    keep = keep_best_and_last(last=1, best=1, higher_is_better=True)
+    for step, (score, loss) in enumerate(SCORES, start=1):
+        best = min(step, 3)
+        progress = Progress(step, best_score=SCORES[best - 1][0], best_step=best, best_loss=SCORES[best - 1][1])
+        progress.score, progress.loss = score, loss if version == "new" else None
+        checkpoint_files.save(tmp_path, progress, CONFIG, State(tensors()), export, ALONE, keep)
+    assert steps(tmp_path) == [3, 5]
+    assert choose(list_all(tmp_path), "best") == Choice(list_all(tmp_path)[0])
+
+
+def test_a_missing_best_checkpoint_is_replaced_by_the_last_with_a_notice(tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        progress = Progress(step, best_score=9.0, best_step=1, score=9.0 / step)
+        checkpoint_files.save(tmp_path, progress, CONFIG, State(tensors()), export, ALONE, everything)
+    first, second, third = list_all(tmp_path)
+    sentence = "The best checkpoint, of step 1, is missing: the last one, of step 3, is used."
+    assert choose([first, second, third], "best") == Choice(first)
+    assert choose([second, third], "best") == Choice(third, sentence)
+    assert choose([second, third], "last") == Choice(third)
+
+
+def test_a_damaged_best_model_is_replaced_with_a_notice(tmp_path: Path) -> None:
+    for step in (1, 2):
+        progress = Progress(step, best_score=9.0, best_step=1, score=9.0 / step)
+        checkpoint_files.save(tmp_path / "checkpoints", progress, CONFIG, State(tensors()), export, ALONE, everything)
+    first, last = list_all(tmp_path / "checkpoints")
+    assert find_model(tmp_path) == FoundModel(first.path / "model")
+    lose_a_file(first)
+    notice = "step-00000001 is damaged (model/vocabulary.model is missing): step-00000002 is used."
+    assert find_model(tmp_path) == FoundModel(last.path / "model", notice)
+    lose_a_file(last)
+    with pytest.raises(LockstepError, match="There is no trained model"):
+        find_model(tmp_path)
+
+
+def test_the_best_step_of_the_run_is_kept_beside_checkpoints_that_it_gave_up(tmp_path: Path) -> None:
+    """A run that resumed before a damaged checkpoint does not count that one's score."""
+    keep = keep_best_and_last(last=1, best=1, higher_is_better=True, best_step=1)
+    save(tmp_path, 1, 20.0)
+    flip_a_byte(save(tmp_path, 3, 30.0))
+    save(tmp_path, 2, 10.0, keep)
+    assert steps(tmp_path) == [1, 2, 3]
 
 
 def test_the_new_checkpoint_is_kept_whatever_the_rule_says(tmp_path: Path) -> None:

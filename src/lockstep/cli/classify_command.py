@@ -29,15 +29,14 @@ def classify(
     import numpy as np
     import torch
 
-    from lockstep.cli.common import print_json
+    from lockstep.cli.common import find_model_folder, print_json
     from lockstep.data.images.image_set import picture
     from lockstep.remote.reading import with_model
     from lockstep.tasks.classification import image_batch, load
     from lockstep.team import pick_device
-    from lockstep.translate.translator import find_model
 
     device = pick_device("auto", 0)
-    module, known = load(find_model(with_model(run, checkpoint), checkpoint), device)
+    module, known = load(find_model_folder(with_model(run, checkpoint), checkpoint), device)
     found = list[dict[str, Any]]()
     for begin in range(0, len(pictures), AT_ONCE):
         part = pictures[begin : begin + AT_ONCE]

@@ -1,8 +1,9 @@
 """What several commands share: reading `CONFIG key=value ...`, preparing with progress, printing a summary."""
 
 import json
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -58,6 +59,16 @@ def prepare_corpus(config: "RunConfig", force: bool = False, quiet: bool = False
             progress.update(tasks[stage], description=f"{names[stage]}{count}", total=known, completed=done)
 
         return prepare(config.data, report=report, force=force)
+
+
+def find_model_folder(place: Path, checkpoint: Literal["best", "last"]) -> Path:
+    """Finds the model of a run, a checkpoint or a model folder; says on stderr when another checkpoint had to be used."""
+    from lockstep.translate.translator import find_model
+
+    model = find_model(place, checkpoint)
+    if model.notice is not None:
+        print(model.notice, file=sys.stderr)
+    return model.folder
 
 
 def print_json(value: Any) -> None:

@@ -49,6 +49,7 @@ def evaluate_run(
 
     import torch
 
+    from lockstep.cli.common import find_model_folder
     from lockstep.config import load
     from lockstep.data.corpus.prepare import prepare
     from lockstep.errors import LockstepError
@@ -57,10 +58,10 @@ def evaluate_run(
     from lockstep.tasks.translation import TranslationLoss
     from lockstep.tasks.translation import evaluate as score
     from lockstep.team import Team, pick_device
-    from lockstep.translate.translator import Translator, find_model
+    from lockstep.translate.translator import Translator
 
     place = with_model(run, checkpoint)
-    folder = find_model(place, checkpoint)
+    folder = find_model_folder(place, checkpoint)
     config = load(place / "config.yaml", [])
     if config.task_name != "translation":
         if any(value is not None for value in search.values()):
@@ -130,6 +131,6 @@ def _evaluate_images(
     facts = {"images": len(corpus.sets[on]), "model": str(folder), "seconds": time.perf_counter() - begin}
     facts |= {"held_out": config.data.hold_out}
     saved = read_checkpoint(folder.parent)
-    chosen = checkpoint == "best" and saved is not None and saved.progress().best_step is not None
-    facts |= {"chosen_on_this_set": chosen and (on == "validation" or not config.data.hold_out)}
+    is_best = checkpoint == "best" and saved is not None and saved.progress().best_step == saved.step
+    facts |= {"chosen_on_this_set": is_best and (on == "validation" or not config.data.hold_out)}
     return {**scores.values, **facts}

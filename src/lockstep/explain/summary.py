@@ -10,7 +10,8 @@ import numpy as np
 from lockstep.explain.arithmetic import Arithmetic, arithmetic
 from lockstep.explain.reading.journal_file import took
 from lockstep.explain.reading.record import Record, Worker
-from lockstep.explain.reading.steps import PHASES, Column, Steps
+from lockstep.explain.reading.steps import PHASES, Steps
+from lockstep.run.best import find_best
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,8 @@ def summary_of(record: Record) -> Summary:
     primary, measured = record.primary, record.measured_of({record.primary.rank: record.primary})
     steps, timed = primary.steps, measured.primary
     stops = primary.of("stop")
-    scored, values = record.scores(record.metric)
-    standing = scored <= record.reached
-    scored, values = scored[standing], values[standing]
-    best = _best(record, scored, values)
+    evaluations = [one for one in record.evaluations_by(record.metric) if one.step <= record.reached]
+    best = find_best(evaluations, record.higher_is_better)
     seconds = float(timed.seconds.sum())
     last_loss = float(steps.loss[-1]) if len(steps) else math.nan
     last = record.evaluations[-1] if record.evaluations else {}
@@ -95,9 +94,9 @@ def summary_of(record: Record) -> Summary:
         evaluation_seconds=_seconds(primary, "evaluation"),
         checkpoint_seconds=_seconds(primary, "checkpoint"),
         loss=last_loss if math.isfinite(last_loss) else None,
-        best_score=None if best is None else float(values[best]),
-        best_step=None if best is None else int(scored[best]),
-        last_score=float(values[-1]) if len(values) else None,
+        best_score=None if best is None else best.score,
+        best_step=None if best is None else best.step,
+        last_score=evaluations[-1].score if evaluations else None,
         on_test=_on_test(record),
         metric=record.metric,
         signature=str(last.get("signature") or ""),
@@ -106,14 +105,6 @@ def summary_of(record: Record) -> Summary:
         damaged_lines=primary.damaged,
         examples=last.get("examples") or [],
     )
-
-
-def _best(record: Record, scored: Column, values: Column) -> int | None:
-    """Where the best score is; of equal ones that with the lowest loss, and of those the first, as the trainer chooses."""
-    known = dict(zip(*(column.tolist() for column in record.scores("loss")), strict=True))
-    losses = np.array([known.get(step, math.inf) for step in scored.tolist()])
-    order = np.lexsort((-np.arange(len(values)), -losses, values if record.higher_is_better else -values))
-    return int(order[-1]) if len(order) else None
 
 
 def words_per_second(record: Record) -> float | None:

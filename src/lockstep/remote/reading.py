@@ -60,7 +60,7 @@ def _fetch_best_or_last(store: Store, folder: Path, which: Literal["best", "last
         raise LockstepError(
             f"There is no trained model in {store.url}.", "Name a run with a checkpoint, or train one first.", code=2
         )
-    saved = choose(found, which)
+    saved = choose(found, which).saved
     if saved.damage("model/") is not None:
         files = [f"checkpoints/{saved.path.name}/{name}" for name in saved.manifest["files"]]
         _refresh(store, folder, [name for name in files if "/model/" in name and name in objects])

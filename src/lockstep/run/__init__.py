@@ -1,1 +1,1 @@
-"""The run directory, its checkpoints and its journal. Nothing here imports torch."""
+"""The run directory: no torch is imported here."""

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from lockstep.errors import LockstepError
 from lockstep.files import sha256
+from lockstep.run.best import Evaluation
 
 FORMAT = 1
 
@@ -33,11 +34,23 @@ class Progress:
     best_score: float | None = None
     best_step: int | None = None
     best_loss: float | None = None  # decides between equal scores
-    score: float | None = None  # of this very step, when it was evaluated
+    score: float | None = None  # of the evaluation after this step; None: it was not evaluated
+    loss: float | None = None  # of the same evaluation
     scalars: dict[str, float] = field(default_factory=dict)
     lineage: list[tuple[str, int]] = field(default_factory=list)
     """Where workers come and go: the starts from a checkpoint that led here, each a name and the checkpoint's step. When
     all died, what they did beyond it was lost; the names tell in a journal which steps those were."""
+
+    @property
+    def best(self) -> Evaluation | None:
+        """The best evaluation up to this step."""
+        if self.best_step is None or self.best_score is None:
+            return None
+        return Evaluation(self.best_step, self.best_score, self.best_loss)
+
+    @best.setter
+    def best(self, evaluation: Evaluation) -> None:
+        self.best_step, self.best_score, self.best_loss = evaluation.step, evaluation.score, evaluation.loss
 
 
 @dataclass(frozen=True)
@@ -55,6 +68,18 @@ class Checkpoint:
     def score(self) -> float | None:
         score = self.manifest["progress"]["score"]
         return None if score is None else float(score)
+
+    @property
+    def evaluation(self) -> Evaluation | None:
+        """The evaluation of this checkpoint, or None when it was not evaluated. Manifests of version 0.1.0 have its loss
+        only where it was the best one so far."""
+        if self.score is None:
+            return None
+        progress = self.manifest["progress"]
+        loss = progress.get("loss")
+        if loss is None and progress.get("best_step") == self.step:
+            loss = progress.get("best_loss")
+        return Evaluation(self.step, self.score, loss)
 
     @property
     def bytes(self) -> int:
@@ -122,11 +147,27 @@ def find_newest_whole(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     return None, passed
 
 
-def choose(all_saved: list[Checkpoint], which: Literal["best", "last"]) -> Checkpoint:
-    """The best or the last of some checkpoints, oldest first. The last one knows which was best."""
+@dataclass(frozen=True)
+class Choice:
+    """A checkpoint that was chosen. When it is not the one that was asked for, `notice` is a sentence that says so."""
+
+    saved: Checkpoint
+    notice: str | None = None
+
+
+def choose(all_saved: list[Checkpoint], which: Literal["best", "last"]) -> Choice:
+    """Chooses from the checkpoints of a run, oldest first and at least one. The last one names the best step. When that
+    checkpoint is missing, or no checkpoint was evaluated, the last one is chosen."""
     last = all_saved[-1]
-    best = next((saved for saved in all_saved if saved.step == last.progress().best_step), last)
-    return best if which == "best" else last
+    best_step = last.progress().best_step
+    if which == "last" or best_step is None:
+        return Choice(last)
+    for saved in all_saved:
+        if saved.step == best_step:
+            return Choice(saved)
+    return Choice(
+        last, f"The best checkpoint, of step {best_step:,}, is missing: the last one, of step {last.step:,}, is used."
+    )
 
 
 @contextmanager

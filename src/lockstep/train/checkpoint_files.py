@@ -123,12 +123,19 @@ def _forget(folder: Path, keep: set[Path]) -> None:
     sweep(folder)
 
 
-def keep_best_and_last(last: int, best: int, higher_is_better: bool) -> Callable[[list[Checkpoint]], set[Path]]:
+def keep_best_and_last(
+    last: int, best: int, higher_is_better: bool, best_step: int | None = None
+) -> Callable[[list[Checkpoint]], set[Path]]:
+    """Makes the rule that keeps the `last` newest checkpoints and the `best` ones with the best evaluations. `best_step`,
+    the best step of the run so far, counts as the best of all."""
+
     def keep(all_saved: list[Checkpoint]) -> set[Path]:
-        scored = [saved for saved in all_saved if saved.score is not None]
-        sign = -1.0 if higher_is_better else 1.0
-        scored.sort(key=lambda saved: (sign * (saved.score or 0.0), saved.step))
-        return {saved.path for saved in [*all_saved[-last:], *scored[:best]]}
+        ranked = sorted(
+            (saved.step != best_step, evaluation.rank(higher_is_better), saved.path)
+            for saved in all_saved
+            if (evaluation := saved.evaluation) is not None
+        )
+        return {saved.path for saved in all_saved[-last:]} | {path for _, _, path in ranked[:best]}
 
     return keep
 

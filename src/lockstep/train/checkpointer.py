@@ -42,7 +42,7 @@ class Checkpointer:
             self.strategy.state(),
             lambda folder: self.task.export(snapshot.module, folder),
             snapshot.team,
-            self._keep(),
+            self._keep(progress),
         )
         self._upload(progress)
         self.journal.write("checkpoint", step=progress.step, bytes=size, seconds=time.perf_counter() - begin)
@@ -51,7 +51,9 @@ class Checkpointer:
         """The checkpoint of this step was saved before its evaluation."""
         if snapshot.team is None or not self._writes:
             return
-        snapshot.team.primary_does(lambda: checkpoint_files.note_score(self._path(progress), progress, self._keep()))
+        snapshot.team.primary_does(
+            lambda: checkpoint_files.note_score(self._path(progress), progress, self._keep(progress))
+        )
         self._upload(progress)
 
     def of(self, progress: Progress) -> Checkpoint | None:
@@ -80,7 +82,7 @@ class Checkpointer:
         progress = saved.progress()
         reset = self.strategy.load(progress.scalars, checkpoint_files.private(saved))
         if self.mirror is not None:
-            self.mirror.upload(saved, self._keep())  # unless it came from there
+            self.mirror.upload(saved, self._keep(progress))  # unless it came from there
         return progress, reset
 
     def wait_for_uploads(self, party: Team) -> None:
@@ -103,11 +105,13 @@ class Checkpointer:
     def _path(self, progress: Progress) -> Path:
         return self.run.checkpoints / f"step-{progress.step:08d}"
 
-    def _keep(self) -> Callable[[list[Checkpoint]], set[Path]]:
-        settings = self.config.train
-        return checkpoint_files.keep_best_and_last(settings.keep_last, settings.keep_best, self.task.higher_is_better)
+    def _keep(self, progress: Progress) -> Callable[[list[Checkpoint]], set[Path]]:
+        settings, higher_is_better = self.config.train, self.task.higher_is_better
+        return checkpoint_files.keep_best_and_last(
+            settings.keep_last, settings.keep_best, higher_is_better, progress.best_step
+        )
 
     def _upload(self, progress: Progress) -> None:
         saved = self.of(progress) if self.mirror is not None else None
         if self.mirror is not None and saved is not None:
-            self.mirror.upload(saved, self._keep())
+            self.mirror.upload(saved, self._keep(progress))

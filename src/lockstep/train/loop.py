@@ -19,6 +19,7 @@ from lockstep.parallel.adamw import AdamW
 from lockstep.parallel.resilient.membership import Membership
 from lockstep.parallel.sgd import Sgd
 from lockstep.parallel.strategy import Claim, Context, MakeOptimizer, Pause, Snapshot, Strategy
+from lockstep.run.best import Evaluation
 from lockstep.run.checkpoint import Progress
 from lockstep.run.directory import RunDirectory
 from lockstep.run.journal import Journal
@@ -133,12 +134,12 @@ class Loop:
                     if saves:  # first: an evaluation takes long, and may be what the run dies of
                         self.saving.save(snapshot, self.progress)
                     if evaluates:
-                        gained = self._evaluate(snapshot, forward)
+                        is_best = self._evaluate(snapshot, forward)
                         told = self.strategy.agree(0.0, stop_signal.name is not None).stop
                         reason = reason or self._reason_to_stop() or ("signal" if told else None)
                         if saves:
                             self.saving.note_score(snapshot, self.progress)
-                        elif gained or reason:
+                        elif is_best or reason:
                             self.saving.save(snapshot, self.progress)
                 if reason == "patience" and isinstance(claim, Pause) and not claim.stop:
                     self.strategy.agree(0.0, stop=True)  # the others have gone on meanwhile
@@ -266,7 +267,7 @@ class Loop:
         """All workers stand after this step."""
         self.progress.step = claim.step
         self.progress.epoch, self.progress.cursor = claim.batch.after.epoch, claim.batch.after.cursor
-        self.progress.score = None
+        self.progress.score = self.progress.loss = None
 
     def _evaluated(self, step: int) -> bool:
         """Is the model scored after this step?"""
@@ -399,27 +400,28 @@ class Loop:
         scores = self.task.evaluate(snapshot.module, snapshot.team, forward)
         snapshot.module.train()
         seconds = time.perf_counter() - begin
-        progress, score, loss = self.progress, scores.values[self.task.metric], scores.values.get("loss")
-        best, lowest = progress.best_score, progress.best_loss
-        gained = best is None or (score > best if self.task.higher_is_better else score < best)
-        progress.evaluations_without_gain = 0 if gained else progress.evaluations_without_gain + 1
-        gained = gained or (score == best and loss is not None and lowest is not None and loss < lowest)
-        if gained:
-            progress.best_score, progress.best_step, progress.best_loss = score, progress.step, loss
-        progress.score = score
+        progress, higher_is_better = self.progress, self.task.higher_is_better
+        evaluation = Evaluation(progress.step, scores.values[self.task.metric], scores.values.get("loss"))
+        best = progress.best
+        has_better_score = best is None or evaluation.has_better_score_than(best, higher_is_better)
+        progress.evaluations_without_gain = 0 if has_better_score else progress.evaluations_without_gain + 1
+        is_best = best is None or evaluation.is_better_than(best, higher_is_better)
+        if is_best:
+            progress.best = evaluation
+        progress.score, progress.loss = evaluation.score, evaluation.loss
         self.journal.write(
             "evaluation",
             step=progress.step,
             scores=scores.values,
             signature=scores.signature,
             seconds=seconds,
-            best=gained,
+            best=is_best,
             attempt=self.attempt,
             examples=[list(example) for example in scores.examples] if self.team.primary else [],
         )
         if self.display is not None:
-            self.display.evaluation(progress.step, scores, seconds, gained)
-        return gained
+            self.display.evaluation(progress.step, scores, seconds, is_best)
+        return is_best
 
     def _tell_news(self) -> None:
         """Journals and shows what uploads have done meanwhile."""

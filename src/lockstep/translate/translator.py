@@ -1,8 +1,8 @@
 """A trained model that turns text into text."""
 
 import itertools
-import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
@@ -21,24 +21,35 @@ from lockstep.translate.decode import translate_packed
 from lockstep.translate.search_settings import SearchSettings
 
 
-def find_model(path: Path, checkpoint: Literal["best", "last"] = "best") -> Path:
-    """The model folder behind a run directory (its best or last checkpoint), a checkpoint or a model folder."""
+@dataclass(frozen=True)
+class FoundModel:
+    """A model folder. When it is not of the checkpoint that was asked for, `notice` is a sentence that says so."""
+
+    folder: Path
+    notice: str | None = None
+
+
+def find_model(path: Path, checkpoint: Literal["best", "last"] = "best") -> FoundModel:
+    """Finds the model of a run directory (its best or last checkpoint), a checkpoint or a model folder."""
     if (path / "model.safetensors").is_file():
-        return path
+        return FoundModel(path)
     if (path / "model" / "model.safetensors").is_file():
-        return path / "model"
+        return FoundModel(path / "model")
     if not path.is_dir():
         raise LockstepError(f"There is no folder {path}.", "Name a run folder, a checkpoint or a model folder.", code=2)
-    every = list_all(path / "checkpoints")
-    whole = [saved for saved in every if saved.damage("model/") is None]
-    wanted = choose(every, checkpoint) if every else None
-    if wanted is not None and wanted not in whole:
-        print(f"{wanted.path.name} is passed over: {wanted.damage('model/')}.", file=sys.stderr)
-    if not whole:
+    all_saved = list_all(path / "checkpoints")
+    undamaged = [saved for saved in all_saved if saved.damage("model/") is None]
+    if not undamaged:
         raise LockstepError(
             f"There is no trained model in {path}.", "Name a run folder with a checkpoint, or train one first.", code=2
         )
-    return choose(whole, checkpoint).path / "model"
+    choice = choose(all_saved, checkpoint)
+    saved, notice = choice.saved, choice.notice
+    damage = saved.damage("model/")
+    if damage is not None:
+        saved = choose(undamaged, checkpoint).saved
+        notice = f"{choice.saved.path.name} is damaged ({damage}): {saved.path.name} is used."
+    return FoundModel(saved.path / "model", notice)
 
 
 class Translator:

@@ -11,6 +11,7 @@ from lockstep.explain.formatting import count, fine, number, plural, share, show
 from lockstep.explain.pages import charts
 from lockstep.explain.reading.record import Record
 from lockstep.explain.reading.steps import Column
+from lockstep.run.best import Evaluation, find_best
 
 QUESTION = "Is the model fully trained?"
 TRAINED, LEARNING = "trained", "still learning"
@@ -31,6 +32,7 @@ class Series:
     higher_is_better: bool
     steps: Column
     values: Column
+    best: Evaluation | None
     worth: float
     curve: Curve | None
     gain: Estimate | None  # by the curve, for twice the steps
@@ -65,6 +67,7 @@ def series(record: Record, name: str, higher: bool) -> Series:
     after = steps > (warmup if isinstance(warmup, int) else 0)
     if after.sum() >= 5:
         steps, values = steps[after], values[after]
+    best = find_best((one for one in record.evaluations_by(name) if one.step in steps), higher)
     sign = 1.0 if higher else -1.0
     if higher:
         scale = 100.0 if name == "sacrebleu" or (len(values) and values.max() > 1.5) else 1.0
@@ -73,7 +76,7 @@ def series(record: Record, name: str, higher: bool) -> Series:
         scale, worth = math.inf, WORTH_LOSS * abs(float(values[-1])) if len(values) else 0.0
     curve, lately = fit(steps, values, 0.0, scale), slope(steps, values)
     gain = curve.change().times(sign) if curve else None
-    return Series(name, higher, steps, values, worth, curve, gain, lately.times(sign) if lately else None)
+    return Series(name, higher, steps, values, best, worth, curve, gain, lately.times(sign) if lately else None)
 
 
 def judge(record: Record) -> Trained:
@@ -145,13 +148,12 @@ def answer(record: Record, found: Trained) -> Answer:
 
 def _figures(one: Series) -> list[Figure]:
     evaluations = plural(len(one.values), "evaluation")
-    if not len(one.values):
+    if one.best is None:
         return [missing(f"validation {one.name}", "no evaluation in the journal has it")]
-    best = int(one.values.argmax() if one.higher_is_better else one.values.argmin())
-    at_best = f"first at step {count(one.steps[best])}, of {evaluations}"
+    at_best = f"at step {count(one.best.step)}, of {evaluations}"
     figures = [
         told(f"{one.name} at the last evaluation", float(one.values[-1]), fine, f"step {count(one.steps[-1])}"),
-        told(f"best {one.name}", float(one.values[best]), fine, at_best),
+        told(f"best {one.name}", one.best.score, fine, at_best),
     ]
     name = f"gain of twice the steps, {one.name}"
     if one.gain is None or one.curve is None:

@@ -15,6 +15,7 @@ from lockstep.explain.reading.journal_file import JournalFile, read_file, took, 
 from lockstep.explain.reading.measured_steps import MeasuredSteps
 from lockstep.explain.reading.steps import Column, Steps, joined, standing
 from lockstep.files import read_json
+from lockstep.run.best import Evaluation
 from lockstep.run.checkpoint import Checkpoint, read_checkpoint
 from lockstep.run.directory import RunDirectory
 from lockstep.run.journal import Line, worker_file
@@ -297,6 +298,13 @@ class Record:
         known = [(step, value) for step, value in pairs if isinstance(value, int | float) and math.isfinite(value)]
         both = np.array(known, np.float64).reshape(-1, 2)
         return both[:, 0], both[:, 1]
+
+    def evaluations_by(self, name: str) -> list[Evaluation]:
+        """The same as `scores`, with the loss of each evaluation where it is known."""
+        losses = dict(zip(*(column.tolist() for column in self.scores("loss")), strict=True))
+        steps, values = self.scores(name)
+        pairs = zip(steps.tolist(), values.tolist(), strict=True)
+        return [Evaluation(int(step), value, losses.get(step)) for step, value in pairs]
 
     @cached_property
     def last_launch(self) -> Launch:
