@@ -27,7 +27,8 @@ class MeasuredSteps:
 
     @property
     def lockstep(self) -> bool:
-        """Do all workers take every step together?"""
+        """Do the workers' gradients make one update in every step, so that its loss is that of all workers? (Workers that
+        are `together` take part in every step, but may update their own copies.)"""
         return bool(self.workers) and bool((self.primary.common == 1).all())
 
     @cached_property
