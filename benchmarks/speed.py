@@ -85,7 +85,7 @@ def peak(precision: str) -> float:
     """FLOP/s of the best of several large products with all cores."""
     import torch
 
-    from lockstep.train.precision import DTYPES
+    from lockstep.dtypes import DTYPES
     from lockstep.watch.peak import product_peak
 
     torch.set_num_threads(CORES)

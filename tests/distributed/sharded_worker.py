@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lockstep.dtypes import DTYPES
 from lockstep.errors import tell
 from lockstep.parallel.adamw import AdamW
 from lockstep.parallel.optimizers import held
@@ -22,7 +23,6 @@ from lockstep.parent import leave_after
 from lockstep.team import join
 from lockstep.watch.clock import PhaseClock
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 STEPS = 3
 WORDS = 19
 

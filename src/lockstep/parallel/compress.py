@@ -7,11 +7,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from lockstep.dtypes import DTYPES
 from lockstep.parallel.strategy import FindTensor, State
 from lockstep.parallel.strategy_settings import StrategySettings
 
 Sums = torch.futures.Future[Tensor]
-FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Compression(Protocol):
@@ -37,7 +37,7 @@ class Rounded:
     one_bucket = False
 
     def __init__(self, gradients: str) -> None:
-        self.dtype = FORMATS[gradients]
+        self.dtype = DTYPES[gradients]
 
     def sum(self, bucket: dist.GradBucket) -> tuple[Sums, int]:
         buffer = bucket.buffer()

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 
 from lockstep import faults
 from lockstep.ablation import disabled
+from lockstep.dtypes import DTYPES
 from lockstep.parallel.agreement import AgreeLater
 from lockstep.parallel.claims import shares_alone
-from lockstep.parallel.compress import FORMATS, ring_bytes
+from lockstep.parallel.compress import ring_bytes
 from lockstep.parallel.diverging_models import DivergingModels
 from lockstep.parallel.flat_parameters import FlatParameters
 from lockstep.parallel.strategy import (
@@ -49,7 +50,7 @@ class LocalSgd:
         self.every, self.rate = settings.every, settings.outer_rate
         usual = 0.9 if self.every >= 500 else 0.5
         self.momentum = usual if settings.outer_momentum is None else settings.outer_momentum
-        self.format = FORMATS[settings.gradients]
+        self.format = DTYPES[settings.gradients]
         self.bucket_mb = settings.bucket_mb
         self.silent = "communication" in disabled()
 

@@ -14,6 +14,7 @@ import torch
 from lockstep import faults
 from lockstep.ablation import disabled
 from lockstep.config import RunConfig
+from lockstep.dtypes import DTYPES
 from lockstep.errors import LockstepError
 from lockstep.parallel.adamw import AdamW
 from lockstep.parallel.resilient.membership import Membership
@@ -303,7 +304,7 @@ class Loop:
         module = self.task.module().to(device)
         self.parameters = sum(parameter.numel() for parameter in module.parameters())
         scale = precision.FIRST_LOSS_SCALE if self.precision == "fp16" else None
-        context = Context(self.team, self.config.train.clip, scale, precision.DTYPES[self.precision])
+        context = Context(self.team, self.config.train.clip, scale, DTYPES[self.precision])
         self.strategy.setup(module, _optimizer(self.config.optimizer), clock, context, self.task.example().to(device))
         self.probes.watch(module, clock)
 

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lockstep.dtypes import DTYPES
+
 FIRST_LOSS_SCALE = 2.0**16
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def native_bf16(device: torch.device) -> bool:

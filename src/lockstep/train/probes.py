@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import nn
 
+from lockstep.dtypes import DTYPES
 from lockstep.files import write_json
 from lockstep.run.directory import RunDirectory
 from lockstep.run.journal import Journal
@@ -26,7 +26,6 @@ COUNTED = (1, 2, 3)
 """A worker's steps in a launch, from 0, that are counted. One more warm-up step follows, and fills the caches again."""
 PEAK_SECONDS = 0.04
 """For products after each of them; the best counts, because another program may have disturbed the others."""
-FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass
@@ -91,7 +90,7 @@ class Probes:
     def _best_product(self) -> float:
         device, precision = self.team.device, self.choices["precision"]
         try:
-            return product_peak(device, FORMATS["fp32" if emulated(precision, device) else precision], PEAK_SECONDS)
+            return product_peak(device, DTYPES["fp32" if emulated(precision, device) else precision], PEAK_SECONDS)
         except RuntimeError:  # a GPU whose memory is full
             return 0.0
 

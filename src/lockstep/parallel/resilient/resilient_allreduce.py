@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from lockstep import faults
 from lockstep.ablation import disabled
+from lockstep.dtypes import DTYPES
 from lockstep.errors import LockstepError
-from lockstep.parallel.compress import FORMATS, ring_bytes
+from lockstep.parallel.compress import ring_bytes
 from lockstep.parallel.layer_sums import LayerSums, connect
 from lockstep.parallel.resilient.buckets import Buckets
 from lockstep.parallel.resilient.quorum import Quorum
@@ -64,7 +65,7 @@ class Resilient:
                 "Use fp32, bf16 or fp16 with strategy.name=resilient.",
                 code=2,
             )
-        self.format = FORMATS[settings.gradients]
+        self.format = DTYPES[settings.gradients]
         self.silent = "communication" in disabled()
 
     def setup(

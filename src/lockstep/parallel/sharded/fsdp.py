@@ -18,8 +18,8 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import get_total_norm
 
 from lockstep.ablation import disabled
+from lockstep.dtypes import DTYPES
 from lockstep.parallel.agreement import agree_now
-from lockstep.parallel.compress import FORMATS
 from lockstep.parallel.layer_sums import LayerSums, among, connect
 from lockstep.parallel.sharded.full_copy import FullCopy
 from lockstep.parallel.sharded.layers import ShardedLayer, find_layers
@@ -52,7 +52,7 @@ class Sharded:
 
     def __init__(self, settings: StrategySettings) -> None:
         self.keep_gathered = settings.keep_gathered
-        self.gradients = FORMATS[settings.gradients]
+        self.gradients = DTYPES[settings.gradients]
         self.silent = "communication" in disabled()
 
     def setup(
