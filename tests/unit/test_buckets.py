@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.parallel.resilient.buckets import Buckets
-from lockstep.parallel.spans import busy
+from lockstep.parallel.spans import busy, union_seconds
 
 
 def model() -> nn.Sequential:
@@ -77,4 +77,10 @@ class Seconds:
 
 def test_time_under_way_counts_once_where_packets_overlap() -> None:
     assert busy(Seconds(), []) == 0.0
-    assert busy(Seconds(), [(10.0, 12.0), (11.0, 14.0), (20.0, 21.0), (20.5, 20.6)]) == 5.0
+    spans = [(10.0, 12.0), (11.0, 14.0), (20.0, 21.0), (20.5, 20.6)]
+    assert busy(Seconds(), spans) == union_seconds(reversed(spans)) == 5.0
+
+
+def test_time_under_way_counts_up_to_a_limit() -> None:
+    spans = [(1.0, 4.0), (2.0, 6.0), (8.0, 9.0)]
+    assert [union_seconds(spans, until) for until in (0.0, 3.0, 5.0, 7.0, 8.5)] == [0.0, 2.0, 4.0, 5.0, 5.5]

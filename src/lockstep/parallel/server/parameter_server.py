@@ -32,6 +32,7 @@ from lockstep.parallel.server.packets import Packet, lay_out
 from lockstep.parallel.server.shard import ParameterShard
 from lockstep.parallel.server.shard_server import AsyncUpdates, ShardServer, SyncUpdates
 from lockstep.parallel.server.work_queue import WorkQueue
+from lockstep.parallel.spans import union_seconds
 from lockstep.parallel.strategy import (
     Agreed,
     B,
@@ -261,7 +262,7 @@ class Server:
         for begin, end in self._fetches:
             self.clock.move("forward", "merge", self.clock.between(begin, end))
         self._fetches.clear()
-        outcome = replace(outcome, bytes_sent=self._bytes(), merge_overlapped=_busy(spans, computed))
+        outcome = replace(outcome, bytes_sent=self._bytes(), merge_overlapped=union_seconds(spans, computed))
         return self.sums.settle(self.team.size, outcome)
 
     def _commit_together(self, learning_rate: float) -> tuple[Outcome, list[tuple[float, float]]]:
@@ -361,13 +362,3 @@ class Server:
             link.leave()
         if self.holder is not None:
             self.holder.wait()
-
-
-def _busy(spans: list[tuple[float, float]], until: float) -> float:
-    """Seconds before `until` in which at least one packet was under way."""
-    busy = reached = 0.0
-    for begin, end in sorted(spans):
-        end = min(end, until)
-        busy += max(0.0, end - max(begin, reached))
-        reached = max(reached, end)
-    return busy
