@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-Line = dict[str, Any]
+from lockstep.run.standing import Line, select_standing
 
 
 def worker_file(folder: Path, rank: int) -> Path:
@@ -94,29 +94,8 @@ def lines(path: Path) -> Iterator[Line | None]:
 
 
 def read(folder: Path, rank: int = 0) -> WorkerLines:
-    reading, steps = WorkerLines(), dict[tuple[int, int], Line]()
     path = worker_file(folder, rank)
-    for line in lines(path) if path.exists() else ():
-        if line is None:
-            reading.damaged += 1
-        elif line["kind"] == "step":
-            steps[line["step"], line.get("part", 0)] = line
-        else:
-            reading.events.append(line)
-            if line["kind"] in ("resume", "heal"):  # what a killed launch did beyond this step is undone
-                steps = {
-                    key: step for key, step in steps.items() if key[0] <= line["step"] and is_on_branch(step, line)
-                }
-    reading.steps = [steps[key] for key in sorted(steps)]
-    return reading
-
-
-def is_on_branch(step: Line, start: Line) -> bool:
-    """Is a step part of what a worker resumed or healed to? Where workers come and go, all may have died after it and
-    begun anew before it: its branch is then not among the start's ancestors, or only up to where the next one began."""
-    if "branch" not in step or "lineage" not in start:
-        return True
-    names, origins = [name for name, _ in start["lineage"]], [origin for _, origin in start["lineage"]]
-    if step["branch"] not in names:
-        return False
-    return all(step["step"] <= origin for origin in origins[names.index(step["branch"]) + 1 :])
+    every = list(lines(path)) if path.exists() else []
+    readable = [line for line in every if line is not None]
+    events = [line for line in readable if line["kind"] != "step"]
+    return WorkerLines(select_standing(readable, "step"), events, len(every) - len(readable))

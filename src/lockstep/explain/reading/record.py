@@ -11,14 +11,15 @@ import yaml
 
 from lockstep.errors import LockstepError
 from lockstep.explain.formatting import plural
-from lockstep.explain.reading.journal_file import JournalFile, read_file, took, whole
+from lockstep.explain.reading.journal_file import JournalFile, read_file, took
 from lockstep.explain.reading.measured_steps import MeasuredSteps
-from lockstep.explain.reading.steps import Column, Steps, joined, standing
+from lockstep.explain.reading.steps import Column, Steps, joined
 from lockstep.files import read_json
 from lockstep.run.best import Evaluation
 from lockstep.run.checkpoint import Checkpoint, read_checkpoint
 from lockstep.run.directory import RunDirectory
 from lockstep.run.journal import Line, worker_file
+from lockstep.run.standing import as_integer, select_standing
 from lockstep.settings import flat
 
 SHARED = ("evaluation", "checkpoint", "stop")
@@ -55,15 +56,15 @@ class Launch:
 
     @property
     def attempt(self) -> int:
-        return whole(self.facts.get("attempt")) or 1
+        return as_integer(self.facts.get("attempt")) or 1
 
     @property
     def workers(self) -> int:
-        return whole(self.facts.get("workers")) or 1
+        return as_integer(self.facts.get("workers")) or 1
 
     @property
     def servers(self) -> int:
-        return whole(self.facts.get("servers")) or 0
+        return as_integer(self.facts.get("servers")) or 0
 
     @property
     def strategy(self) -> str:
@@ -222,20 +223,9 @@ class Record:
 
     def _worker(self, rank: int) -> Worker:
         file = self._file(rank)
-        every = file.every
-        stands = np.ones(len(every), bool)
-        for line in self._first.events:
-            attempt, step = whole(line.get("attempt")), whole(line.get("step"))
-            if line["kind"] == "resume" and attempt is not None and step is not None:
-                stands &= ~((every.attempt < attempt) & (every.step > step))
-        for line in file.events:
-            step = whole(line.get("step"))
-            if line["kind"] == "heal" and step is not None:  # it took over the state of another worker at this step
-                stands &= ~((every.time <= float(line["time"])) & (every.step > step))
-        if self._comes_and_goes:
-            lines = [line for known in self.ranks for line in self._file(known).events if "lineage" in line]
-            stands &= file.ancestors(max(lines, key=lambda line: float(line["time"]))) if lines else True
-        return Worker(rank, every, standing(every, stands), file.events, file.damaged)
+        others = [self._file(known) for known in self.ranks] if self._comes_and_goes else [self._first]
+        events = (line for other in others if other is not file for line in other.events)
+        return Worker(rank, file.every, file.standing(events), file.events, file.damaged)
 
     @cached_property
     def launches(self) -> list[Launch]:
@@ -251,7 +241,7 @@ class Record:
                 if line["kind"] == "stop":
                     launch.reason = str(line.get("reason") or "")
                 elif line["kind"] == "resume":
-                    launch.resumed = whole(line.get("step"))
+                    launch.resumed = as_integer(line.get("step"))
                 elif line["kind"] in ("evaluation", "checkpoint"):
                     began = moment - took(line)
                     launch.first_moment = min(began, launch.first_moment or began)
@@ -283,14 +273,12 @@ class Record:
     @cached_property
     def evaluations(self) -> list[Line]:
         """Those that stand, one per step."""
-        found: dict[int, Line] = {}
-        for line in self.primary.events:
-            step = whole(line.get("step"))
-            if line["kind"] == "resume" and step is not None:
-                found = {number: known for number, known in found.items() if number <= step}
-            elif line["kind"] == "evaluation" and step is not None and isinstance(line.get("scores"), dict):
-                found[step] = line
-        return [found[step] for step in sorted(found)]
+
+        def is_readable(line: Line) -> bool:
+            return as_integer(line.get("step")) is not None and isinstance(line.get("scores"), dict)
+
+        events = (line for line in self.primary.events if line["kind"] != "evaluation" or is_readable(line))
+        return select_standing(events, "evaluation")
 
     def scores(self, name: str) -> tuple[Column, Column]:
         """Steps and values of one score of all evaluations that have it."""

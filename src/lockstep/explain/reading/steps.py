@@ -104,14 +104,6 @@ def row(line: Line) -> list[float]:
     ]
 
 
-def standing(every: Steps, stands: Mask) -> Steps:
-    """Of the lines that stand each step once, or each share of it, by its last line; in the order of the steps."""
-    places = np.flatnonzero(stands)
-    key = every.step[places] * 2**20 + every.part[places]
-    _, last = np.unique(key[::-1], return_index=True)  # the last of equal ones
-    return every.where(places[len(places) - 1 - last])
-
-
 def joined(steps: Steps, others: Steps) -> Steps:
     """`steps`, and those of `others` that it lacks."""
     missed = others.where(~np.isin(others.step, steps.step))
