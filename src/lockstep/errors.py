@@ -1,7 +1,5 @@
 """The one exception for everything a user can put right."""
 
-import sys
-
 
 class LockstepError(Exception):
     """What went wrong in one sentence, and what to do about it in another.
@@ -19,12 +17,6 @@ class LockstepError(Exception):
     def __reduce__(self) -> tuple[type["LockstepError"], tuple[str, str, int]]:
         """Crosses from one process to another with all its parts."""
         return type(self), (self.message, self.remedy, self.code)
-
-
-def tell(error: LockstepError) -> None:
-    print(f"Error: {error.message}", file=sys.stderr)
-    if error.remedy:
-        print(f"       {error.remedy}", file=sys.stderr)
 
 
 class PortTaken(LockstepError):

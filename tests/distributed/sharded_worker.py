@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lockstep.dtypes import DTYPES
-from lockstep.errors import tell
+from lockstep.notices import print_error
 from lockstep.parallel.adamw import AdamW
 from lockstep.parallel.optimizers import held
 from lockstep.parallel.sharded.fsdp import Sharded
@@ -138,4 +138,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    leave_after(main, tell)
+    leave_after(main, print_error)

@@ -7,7 +7,8 @@ import pytest
 
 PROGRAM = """
 import atexit, os
-from lockstep.errors import LockstepError, tell
+from lockstep.errors import LockstepError
+from lockstep.notices import print_error
 from lockstep.parent import leave_after
 
 def work():
@@ -15,7 +16,7 @@ def work():
     {work}
 
 atexit.register(os.abort)
-leave_after(work, tell)
+leave_after(work, print_error)
 """
 
 

@@ -1,7 +1,6 @@
 """What several commands share: reading `CONFIG key=value ...`, preparing with progress, printing a summary."""
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -63,11 +62,12 @@ def prepare_corpus(config: "RunConfig", force: bool = False, quiet: bool = False
 
 def find_model_folder(place: Path, checkpoint: Literal["best", "last"]) -> Path:
     """Finds the model of a run, a checkpoint or a model folder; says on stderr when another checkpoint had to be used."""
+    from lockstep.notices import warn
     from lockstep.translate.translator import find_model
 
     model = find_model(place, checkpoint)
     if model.notice is not None:
-        print(model.notice, file=sys.stderr)
+        warn(model.notice)
     return model.folder
 
 

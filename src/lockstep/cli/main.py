@@ -22,7 +22,8 @@ from lockstep.cli import (
     train_command,
     translate_command,
 )
-from lockstep.errors import LockstepError, tell
+from lockstep.errors import LockstepError
+from lockstep.notices import print_error
 
 app = typer.Typer(
     name="lockstep",
@@ -70,7 +71,7 @@ def main() -> None:
     try:
         app()
     except LockstepError as error:
-        tell(error)
+        print_error(error)
         sys.exit(error.code)
     except KeyboardInterrupt:
         sys.exit(130)

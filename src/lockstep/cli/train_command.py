@@ -57,8 +57,8 @@ def run_training(
 ) -> None:
     """Trains in this process, in workers of our own, or as a worker of somebody else's; then prints the summary."""
     from lockstep.cli.common import prepare_corpus
-    from lockstep.errors import tell
     from lockstep.launch.joined import joined
+    from lockstep.notices import print_error
     from lockstep.parent import die_with_parent, leave_after
     from lockstep.remote.place import is_remote
     from lockstep.remote.store import Store
@@ -75,7 +75,7 @@ def run_training(
             if os.environ["RANK"] == "0":
                 _close(run, as_json, show, None, begin)
 
-        leave_after(work, tell)
+        leave_after(work, print_error)
     if is_remote(run):
         Store(str(run)).read("config.yaml")  # a store that cannot be used shows before the corpus is prepared
     else:

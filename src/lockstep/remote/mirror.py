@@ -6,7 +6,6 @@ it is moved aside and the store's state is fetched, so that an old copy never ov
 """
 
 import shutil
-import sys
 import threading
 import time
 from collections import deque
@@ -18,6 +17,7 @@ from typing import Any
 from lockstep import faults
 from lockstep.errors import LockstepError
 from lockstep.files import read_json, sync, write_json
+from lockstep.notices import warn
 from lockstep.remote.lease import NAME as LEASE
 from lockstep.remote.lease import Lease
 from lockstep.remote.store import Store, StoredObject
@@ -59,7 +59,7 @@ class Mirror:
 
     def open(self) -> None:
         """Takes the lease and brings the local folder up to date. Nobody may have read the folder yet."""
-        self._lease.take(_say)
+        self._lease.take(warn)
         marker = self.run.path / MARKER
         mine = read_json(marker) or {"launch": None}
         if mine["launch"] != self._lease.before:
@@ -73,7 +73,7 @@ class Mirror:
         if any(self.run.checkpoints.glob("step-*")):
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir()
-            _say(f"The copy of {self.store.url} on this machine is not its latest state: moved to {aside}.")
+            warn(f"The copy of {self.store.url} on this machine is not its latest state: moved to {aside}.")
             for path in found:
                 path.rename(aside / path.name)
         for path in found:
@@ -137,7 +137,7 @@ class Mirror:
             shutil.rmtree(final, ignore_errors=True)  # only a damaged one can be there
             aside.rename(final)
             sync(final.parent)
-            _say(f"Fetched {name} from {self.store.url}.")
+            warn(f"Fetched {name} from {self.store.url}.")
         return damage
 
     def upload(self, saved: Checkpoint, keep: Keep) -> None:
@@ -262,7 +262,3 @@ class Mirror:
 
     def _fault(self, what: str, detail: str, step: int | None) -> None:
         self._news.append(News("fault", detail, {"what": what, "detail": detail, "step": step}))
-
-
-def _say(sentence: str) -> None:
-    print(sentence, file=sys.stderr)

@@ -1,6 +1,5 @@
 """The checkpoints of a run as the loop makes them: saved, scored, kept, mirrored, found again. It knows no steps."""
 
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from pathlib import Path
 
 from lockstep.config import RunConfig
 from lockstep.errors import LockstepError
+from lockstep.notices import warn
 from lockstep.parallel.strategy import Snapshot, Strategy
 from lockstep.remote.mirror import Mirror, News
 from lockstep.remote.place import is_remote
@@ -68,7 +68,7 @@ class Checkpointer:
             party.primary_does(lambda: checkpoint_files.sweep(self.run.checkpoints))
         for sentence in passed if self.team.primary else ():
             self.journal.write("fault", what="damaged checkpoint passed over", detail=sentence)
-            print(f"Checkpoint {sentence}: passed over.", file=sys.stderr)
+            warn(f"Checkpoint {sentence}: passed over.")
         if saved is None and passed:
             raise LockstepError(
                 f"No checkpoint in {self.run.checkpoints} is whole ({'; '.join(passed)}).",

@@ -17,6 +17,7 @@ from lockstep.ablation import disabled
 from lockstep.config import RunConfig
 from lockstep.errors import LockstepError, PortTaken
 from lockstep.files import write_json
+from lockstep.notices import print_error, warn
 from lockstep.parent import die_with_parent, leave_after, restarts
 from lockstep.remote.place import is_remote, working_folder
 from lockstep.run.directory import RunDirectory
@@ -116,7 +117,8 @@ def _enter_and_train(config: RunConfig, run: RunDirectory, team: "Team", place: 
         try:
             if mirror is not None:
                 for news in mirror.close(failing=not done):
-                    print(news.sentence, file=sys.stderr)
+                    if news.sentence:
+                        warn(news.sentence)
         finally:
             if lock is not None:
                 lock.close()
@@ -263,7 +265,7 @@ def main() -> None:
 def tell_launcher(error: LockstepError) -> None:
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if path is None:
-        print(error, file=sys.stderr)
+        print_error(error)
         return
     kinds = {LostPeer: "lost", PortTaken: "port", OutOfMemory: "memory"}
     kind = kinds.get(type(error), "error")

@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.errors import LockstepError, tell
+from lockstep.errors import LockstepError
 from lockstep.files import read_json, write_json
 from lockstep.lab.emulated_network import EmulatedNetwork
 from lockstep.lab.plan.costs import Pipe
 from lockstep.lab.together import Program, together
 from lockstep.lab.trial import place
+from lockstep.notices import print_error
 from lockstep.parent import leave_after
 
 SIZES = [2**power for power in range(14, 24)]
@@ -103,4 +104,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    leave_after(main, tell)
+    leave_after(main, print_error)
