@@ -52,7 +52,9 @@ STEPS, LOCAL_STEPS, PROFILE_STEPS, REPLICA_STEPS = 15, 30, 45, 30
 
 
 def overrides(choice: Choice) -> list[str]:
-    words = [f"strategy.name={choice.strategy}", f"strategy.gradients={choice.gradients}"]
+    words = [f"strategy.name={choice.strategy}"]
+    if choice.strategy in ("allreduce", "local"):
+        words.append(f"strategy.gradients={choice.gradients}")
     return [*words, f"strategy.every={choice.every}"] if choice.strategy == "local" else words
 
 

@@ -15,6 +15,13 @@ class Settings(BaseModel):
     )
 
 
+class NamedSettings(Settings):
+    """One of several groups of settings that are told apart by their `name`. In a JSON schema the name is required, so that
+    a section without it is valid for the default group alone."""
+
+    model_config = ConfigDict(json_schema_extra={"required": ["name"]})
+
+
 class Fixed:
     """Marks a setting (as `Annotated` metadata) that a resumed run must keep, because its state depends on it."""
 

@@ -18,7 +18,7 @@ from lockstep.parallel.optimizers import held
 from lockstep.parallel.sharded.fsdp import Sharded
 from lockstep.parallel.single import Single
 from lockstep.parallel.strategy import Context, Strategy
-from lockstep.parallel.strategy_settings import StrategySettings
+from lockstep.parallel.strategy_settings import ShardedSettings
 from lockstep.parent import leave_after
 from lockstep.team import join
 from lockstep.watch.clock import PhaseClock
@@ -109,14 +109,12 @@ def main() -> None:
     team = join("cpu")
     context = Context(team, 0.5, None, DTYPES[precision])
     seen: dict[str, Any] = {}
-    strategies: list[Strategy] = []
-    for kind in (Sharded, Single):
+    strategies: list[Strategy] = [Sharded(ShardedSettings(keep_gathered="keep" in sys.argv)), Single()]
+    for strategy in strategies:
         torch.manual_seed(1)
         module = model()
         seen["parameters"] = sum(p.numel() for p in module.parameters())
-        strategy: Strategy = kind(StrategySettings(name="sharded", keep_gathered="keep" in sys.argv))
         strategy.setup(module, adamw, PhaseClock(team.device), context, sentences(0, 0))
-        strategies.append(strategy)
     sharded, single = strategies
     seen["held"] = {name: held(tensor).numel() for name, tensor in sharded.state().tensors.items()}
     outcomes = take_steps(sharded, [[team.rank]], precision)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from conftest import Tiny, lockstep, saved_parts
 from lockstep.parallel.adamw import AdamW
 from lockstep.parallel.local_sgd import LocalSgd
 from lockstep.parallel.strategy import Context
-from lockstep.parallel.strategy_settings import StrategySettings
+from lockstep.parallel.strategy_settings import LocalSettings
 from lockstep.team import Team
 from lockstep.watch.clock import PhaseClock
 
@@ -29,7 +30,7 @@ def group() -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def ready(settings: StrategySettings, loss_scale: float | None = None) -> LocalSgd:
+def ready(settings: LocalSettings, loss_scale: float | None = None) -> LocalSgd:
     device, strategy = torch.device("cpu"), LocalSgd(settings)
     make_optimizer = partial(AdamW, betas=(0.9, 0.98), epsilon=1e-9, weight_decay=0.0)
     context = Context(Team(0, 1, device), clip=None, loss_scale=loss_scale)
@@ -39,7 +40,7 @@ def ready(settings: StrategySettings, loss_scale: float | None = None) -> LocalS
 
 def test_what_a_worker_judged_for_itself_is_its_own_after_a_resume(group: None) -> None:
     """Of fp16 gradients each worker leaves out those that are not finite, so scales and counts of steps differ."""
-    settings = StrategySettings(name="local", every=4)
+    settings = LocalSettings(every=4)
     saved, loaded = ready(settings, loss_scale=1024.0), ready(settings, loss_scale=1024.0)
     for step in saved.updater.optimizer.steps:
         step.fill_(7.0)
@@ -52,10 +53,10 @@ def test_what_a_worker_judged_for_itself_is_its_own_after_a_resume(group: None) 
 
 
 @pytest.mark.parametrize(("format", "tolerance"), [("fp32", 1e-6), ("bf16", 1e-2)])
-def test_two_meetings_move_the_common_model_with_nesterov_momentum(group: None, format: str, tolerance: float) -> None:
-    settings = StrategySettings(
-        name="local", every=1, outer_rate=0.7, outer_momentum=0.5, gradients=format, bucket_mb=PACKETS
-    )
+def test_two_meetings_move_the_common_model_with_nesterov_momentum(
+    group: None, format: Literal["fp32", "bf16"], tolerance: float
+) -> None:
+    settings = LocalSettings(every=1, outer_rate=0.7, outer_momentum=0.5, gradients=format, bucket_mb=PACKETS)
     strategy = ready(settings)
     values, common = strategy.flat.values, strategy.flat.values.clone()
     speed = torch.zeros_like(common)

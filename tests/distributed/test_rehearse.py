@@ -166,7 +166,7 @@ def test_wrong_rehearsals_are_refused_in_a_sentence(tiny: Tiny, tmp_path: Path) 
         return error
 
     assert "'fast' is not the rate of a link" in refused("--link", "fast")
-    assert "is for strategy.name=server" in refused("--servers", 1)
+    assert "strategy.servers is not for strategy.name=auto; server has it" in refused("--servers", 1)
     assert "--hosts" in refused("--hosts", 251)
     (tmp_path / "before" / "journal").mkdir(parents=True)
     error = lockstep("rehearse", tiny.config, "--run", tmp_path / "before", code=2).stderr

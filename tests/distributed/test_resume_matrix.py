@@ -63,7 +63,7 @@ def test_saved_under_one_strategy_a_run_goes_on_under_another(
 ) -> None:
     run = tmp_path / "run"
     shutil.copytree(saved(one, FIRST), run)
-    back = () if "strategy.name=server" in PLACES[other] else ("strategy.name=auto", "strategy.servers=0")
+    back = () if "strategy.name=server" in PLACES[other] else ("strategy.name=auto",)
     lockstep("train", tiny.config, *OFF, f"train.steps={LAST}", *back, *PLACES[other], "--run", run)
     changing, straight = steps(run), steps(saved("single-1", LAST))
     assert [line["batch"] for line in changing] == [line["batch"] for line in straight]

@@ -129,4 +129,4 @@ def test_a_run_in_bf16_follows_all_reduce(tiny: Tiny, tmp_path: Path) -> None:
 def test_powersgd_is_refused(tiny: Tiny, tmp_path: Path) -> None:
     settings = ("strategy.name=sharded", "strategy.gradients=powersgd")
     refused = lockstep("train", tiny.config, *settings, "--workers", 2, "--run", tmp_path, code=2)
-    assert "powersgd is for strategy.name=allreduce" in refused.stderr
+    assert "strategy.gradients=powersgd is not for strategy.name=sharded; allreduce has it" in refused.stderr

@@ -60,3 +60,19 @@ def test_a_run_of_0_1_0_translates(earlier: Path) -> None:
     (earlier / "input").write_text("ba de\n")
     shown = lockstep("translate", earlier / "run", "--input", earlier / "input")
     assert len(shown.stdout.splitlines()) == 1
+
+
+def test_a_run_of_0_1_0_with_settings_that_did_nothing_stays_usable(earlier: Path) -> None:
+    """Its all-reduce accepted and ignored the settings of parameter servers and local SGD."""
+    run = earlier / "run"
+    text = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(text.replace("mode: sync", "mode: async").replace("every: null", "every: 7"))
+    (earlier / "input").write_text("ba de\n")
+    assert lockstep("translate", run, "--input", earlier / "input").stdout
+    assert lockstep("evaluate", run).stdout
+    lockstep("train", "--workers", 2, "--run", run)
+    assert [line["step"] for line in steps(run)] == list(range(1, 21))
+    assert json.loads(lockstep("report", run, "--json").stdout)["verdict"]
+    assert "  mode: " not in (run / "config.yaml").read_text()
+    refused = lockstep("train", "strategy.mode=async", "--run", run, code=2)
+    assert "strategy.mode is not for strategy.name=auto; server has it" in refused.stderr

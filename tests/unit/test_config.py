@@ -121,7 +121,7 @@ def test_images_make_it_a_classification() -> None:
 
 
 def test_errors_name_the_setting_of_the_model_that_was_chosen() -> None:
-    assert "model.heads is not for model.name=resnet" in refused(*IMAGES, "model.heads=8")
+    assert "model.heads is not for model.name=resnet; transformer has it" in refused(*IMAGES, "model.heads=8")
     assert "model.depth=3 is wrong" in refused(*IMAGES, "model.depth=3")
     known = "'transformer' or 'lstm' or 'resnet'"
     assert f"model.name='perceptron' is wrong: input should be {known}" in refused("model.name=perceptron")
@@ -372,6 +372,15 @@ def test_the_json_schema_describes_every_setting() -> None:
     assert [name for name, value in found.items() if not value.get("description")] == []
 
 
+def test_a_section_without_a_name_is_valid_for_one_class_of_the_json_schema() -> None:
+    """`oneOf` refuses what is valid for several: only the default class may do without a name."""
+    schema = RunConfig.model_json_schema()
+    for group in ("model", "strategy"):
+        classes = [part["$ref"].rsplit("/", 1)[-1] for part in schema["properties"][group]["oneOf"]]
+        unnamed = [name for name in classes if "name" not in schema["$defs"][name].get("required", [])]
+        assert unnamed == classes[:1]
+
+
 def test_a_model_is_chosen_by_its_name_alone() -> None:
     assert config().model == TransformerSettings()
     assert config("model.name=lstm").model == LstmSettings()
@@ -389,9 +398,49 @@ def test_another_model_than_the_file_s_leaves_the_settings_of_the_file_s_behind(
 
 
 def test_the_settings_of_one_model_are_refused_for_another() -> None:
-    assert refused("model.name=lstm", "model.heads=4") == "model.heads is not for model.name=lstm."
+    assert refused("model.name=lstm", "model.heads=4") == "model.heads is not for model.name=lstm; transformer has it."
     assert "unknown setting model.widht (did you mean model.width?)" in refused("model.name=lstm", "model.widht=4")
     assert "model.decoder_layers=1 is wrong" in refused("model.name=lstm", "model.decoder_layers=1")
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "sentence"),
+    [
+        ("server", "gradients=bf16", "strategy.gradients is not for strategy.name=server; allreduce, sharded, local "),
+        ("allreduce", "mode=async", "strategy.mode is not for strategy.name=allreduce; server has it."),
+        ("allreduce", "staleness=3", "strategy.staleness is not for strategy.name=allreduce; server has it."),
+        ("allreduce", "every=5", "strategy.every is not for strategy.name=allreduce; local has it."),
+        ("auto", "every=5", "strategy.every is not for strategy.name=auto; local has it."),
+        ("replicas", "gradients=powersgd", "strategy.gradients is not for strategy.name=replicas; allreduce, sharded"),
+        ("local", "keep_gathered=true", "strategy.keep_gathered is not for strategy.name=local; sharded has it."),
+        ("resilient", "parameters=device", "strategy.parameters is not for strategy.name=resilient; server has it."),
+        (
+            "sharded",
+            "bucket_mb=5",
+            "strategy.bucket_mb is not for strategy.name=sharded; allreduce, server, local and ",
+        ),
+        ("single", "bucket_mb=5", "strategy.bucket_mb is not for strategy.name=single; allreduce, server, local and "),
+        ("sharded", "powersgd_rank=4", "strategy.powersgd_rank is not for strategy.name=sharded; allreduce has it."),
+        (
+            "resilient",
+            "gradients=powersgd",
+            "strategy.gradients=powersgd is not for strategy.name=resilient; allreduce ",
+        ),
+        (
+            "local",
+            "gradients=powersgd",
+            "strategy.gradients=powersgd is not for strategy.name=local; allreduce has it.",
+        ),
+        ("auto", "servers=1", "strategy.servers is not for strategy.name=auto; server has it."),
+    ],
+)
+def test_a_setting_of_another_strategy_is_refused_with_those_that_have_it(
+    name: str, setting: str, sentence: str
+) -> None:
+    assert refused(f"strategy.name={name}", f"strategy.{setting}").startswith(sentence)
+    key, _, value = setting.partition("=")
+    tree = MINIMAL | {"strategy": {"name": name, key: yaml.safe_load(value)}}
+    assert refused(tree=tree).startswith(f"test.yaml: {sentence}")
 
 
 def test_settings_of_several_models_are_described_once_with_all_defaults() -> None:

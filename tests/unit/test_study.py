@@ -205,7 +205,7 @@ def test_a_word_says_all_that_it_leaves_to_others() -> None:
     assert strategy_word("server", config(), None, 20) == "server"
     assert strategy_word("local", config(), None, 20) == "local:every=10"
     assert strategy_word("local:every=5", config(), None, 20) == "local:every=5"
-    assert strategy_word("local", config(every=4), None, 20) == "local:every=4"
+    assert strategy_word("local", config(name="local", every=4), None, 20) == "local:every=4"
 
 
 @pytest.mark.parametrize(

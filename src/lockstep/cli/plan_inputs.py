@@ -125,7 +125,11 @@ def _profile(
 
 def _job(config: "RunConfig", profile: "Profile", cluster: "Cluster") -> "PlannedJob":
     from lockstep.lab.plan.job import PlannedJob
+    from lockstep.parallel.strategy_settings import AllReduceSettings, ReplicasSettings, ShardedSettings, SingleSettings
 
+    strategy = config.strategy
+    if isinstance(strategy, SingleSettings | ReplicasSettings | ShardedSettings):  # these have no buckets
+        strategy = AllReduceSettings()
     words = profile.points[-1].words
     if config.batch.words and abs(config.batch.words / words - 1) > SAME:
         words = config.batch.words
@@ -133,7 +137,7 @@ def _job(config: "RunConfig", profile: "Profile", cluster: "Cluster") -> "Planne
         profile,
         words=words,
         per_worker=config.batch.per == "worker",
-        bucket_mb=config.strategy.bucket_mb,
+        bucket_mb=strategy.bucket_mb,
         threads=profile.threads,
         cores=cluster.cores,
         contention=cluster.contention or {1: 1.0},

@@ -46,8 +46,8 @@ def rehearse(
     from lockstep.lab.emulated_network import check_able, rate_bits
     from lockstep.lab.rehearsal import EmulatedCluster, rehearse
 
-    holders = [f"strategy.servers={servers}"] if servers else []
-    settings = read_config([*config, *holders])
+    own = [f"strategy.servers={servers}"] if servers or read_config(config).strategy.name == "server" else []
+    settings = read_config([*config, *own])
     rate = None if link == "none" else link
     if rate is not None:
         rate_bits(rate)
@@ -61,7 +61,7 @@ def rehearse(
         prepare_corpus(settings)
     goal = settings.train.steps if whole else steps
     cluster = EmulatedCluster(hosts, rate, workers_per_host, servers)
-    words = [*config[1:], *([] if whole else [f"train.steps={steps}"])]
+    words = [*config[1:], *own, *([] if whole else [f"train.steps={steps}"])]
     with _Progress(folder, cluster.text(), goal) as progress:
         found = rehearse(folder, Path(config[0]), words, cluster, whole, progress.look)
     if as_json:

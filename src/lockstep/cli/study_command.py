@@ -11,9 +11,9 @@ from lockstep.cli.group import DefaultGroup
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from lockstep.config import RunConfig
     from lockstep.explain.appendix import Table
     from lockstep.lab.study.cells import Cell, Matrix
+    from lockstep.lab.study.run_cells import StudyJob
     from lockstep.lab.study.sample import TrialSample
 
 
@@ -79,7 +79,7 @@ def run_study(
     """
     from rich.console import Console
 
-    from lockstep.cli.common import prepare_corpus, print_json, read_config
+    from lockstep.cli.common import prepare_corpus, print_json
     from lockstep.errors import LockstepError
     from lockstep.lab.study import study_page
     from lockstep.lab.study.results import find
@@ -90,14 +90,15 @@ def run_study(
         raise LockstepError("No config file was named.", "For example: lockstep study configs/demo.yaml", code=2)
     own = [] if shuffle else ["batch.shuffle=false", "batch.bucket=false"]
     own += [] if fixed_length is None else [f"batch.fixed_length={fixed_length}"]
-    settings = read_config([*config, *own])
-    matrix = _matrix(settings, workers, strategies, links, batch, servers, (steps, warmup, rounds), threads)
+    job = StudyJob(Path(config[0]), [*config[1:], *own])
+    settings = job.load()
+    matrix = _matrix(job, workers, strategies, links, batch, servers, (steps, warmup, rounds), threads)
     if settings.task_name == "translation":
         prepare_corpus(settings)
     folder = out or Path("studies") / Path(config[0]).stem
     console = Console(stderr=True)
     with _Shown(console) as shown:
-        study = run(StudyJob(Path(config[0]), [*config[1:], *own]), matrix, folder, shown)
+        study = run(job, matrix, folder, shown)
     found = find(study)
     written, _ = study_page.write(study, found)
     study.save(found.facts())
@@ -140,7 +141,7 @@ def compare_studies(
 
 
 def _matrix(
-    config: "RunConfig",
+    job: "StudyJob",
     workers: str,
     strategies: str,
     links: str,
@@ -151,10 +152,11 @@ def _matrix(
 ) -> "Matrix":
     import os
 
-    from lockstep.lab.study.cells import Matrix, check_links, strategy_word
+    from lockstep.lab.study.cells import Matrix, check_links, strategy_name, strategy_word
 
-    steps, warmup, rounds = measured
-    words = [strategy_word(word, config, servers, steps) for word in _listed(strategies, "--strategies")]
+    config, (steps, warmup, rounds) = job.load(), measured
+    listed = _listed(strategies, "--strategies")
+    words = [strategy_word(word, job.load(strategy_name(word)), servers, steps) for word in listed]
     kept = {"words": config.batch.words, "sentences": config.batch.sentences, "images": config.batch.images}
     unit, size = next((name, value) for name, value in kept.items() if value is not None)
     found = Matrix(

@@ -46,6 +46,8 @@ def train(
     from lockstep.cli.common import read_config
 
     words = config or []
+    if servers == 0 and read_config(words, run).strategy.name != "server":
+        servers = None  # no strategy has dedicated servers unless it is asked for them
     settings = read_config(words + ([f"strategy.servers={servers}"] if servers is not None else []), run)
     if run is None:
         run = str(Path("runs") / Path(words[0]).stem)
@@ -133,7 +135,7 @@ def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int
         resilient, patience = config.strategy, config.train.timeout_seconds
         stopped = groups.launch(program, workers, resilient.restarts, resilient.dead_after_seconds, patience, port)
     else:
-        apart = servers > 0 and config.strategy.mode == "async"
+        apart = servers > 0 and config.strategy.name == "server" and config.strategy.mode == "async"
         stopped = launch(program, workers, servers, port, do_without=apart)
     return stopped.signal if stopped else None
 

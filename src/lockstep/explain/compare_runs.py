@@ -117,7 +117,7 @@ class RunComparison:
 def compare(runs: dict[str, Path]) -> RunComparison:
     """`runs` by the names under which they are shown."""
     sides = [_side(name, path) for name, path in runs.items()]
-    settings = _differing([side.settings for side in sides])
+    settings = _differing(_without_ignored([side.settings for side in sides]))
     environment = _differing([side.environment for side in sides])
     same_data = not any(one.what == "corpus" for one in environment)
     if same_data:
@@ -195,6 +195,18 @@ def _environment(record: Record) -> dict[str, Any]:
         "platform": known.get("platform"),
     }
     return found | dict(known.get("versions", {}))
+
+
+def _without_ignored(sides: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Version 0.1.0 wrote the settings of all strategies into every config. Those that another run of the same strategy
+    does not have had no effect, and are left out."""
+    strategies = [side.get("strategy.name") for side in sides]
+    kept = []
+    for side, strategy in zip(sides, strategies, strict=True):
+        same = [other for other, name in zip(sides, strategies, strict=True) if name == strategy]
+        own = (key for key in side if not key.startswith("strategy.") or all(key in other for other in same))
+        kept.append({key: side[key] for key in own})
+    return kept
 
 
 def _differing(sides: list[dict[str, Any]]) -> list[Difference]:

@@ -143,7 +143,7 @@ def _program(
         *("--nproc-per-node", str(cluster.per_host if number < cluster.hosts else 1)),
         *("--master-addr", "h1", "--master-port", str(PORT)),
     ]
-    words = ["train", str(config), *settings, f"strategy.servers={cluster.servers}", "--run", str(run)]
+    words = ["train", str(config), *settings, "--run", str(run)]
     environment = {
         "GLOO_SOCKET_IFNAME": INTERFACE,
         "NCCL_SOCKET_IFNAME": INTERFACE,

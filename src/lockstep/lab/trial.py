@@ -46,7 +46,9 @@ def attempt(
     if network is not None and not any(setting.startswith("train.threads=") for setting in settings):
         cores = len(os.sched_getaffinity(0))  # which the emulated hosts share
         settings = [*settings, f"train.threads={max(1, cores // len(network.members))}"]
-    words = ["train", str(config), *settings, f"strategy.servers={servers}", "--run", str(run)]
+    if servers:
+        settings = [*settings, f"strategy.servers={servers}"]
+    words = ["train", str(config), *settings, "--run", str(run)]
     program = [sys.executable, "-m", "lockstep", *words]
     environment = {"LOCKSTEP_WITHOUT": without, "TMPDIR": str(run.parent)}  # nothing stays elsewhere
     if network is None:

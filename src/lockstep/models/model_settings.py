@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from lockstep.settings import FIXED, Settings
+from lockstep.settings import FIXED, NamedSettings, Settings
 
 
 class TransformerSettings(Settings):
@@ -19,16 +19,16 @@ class TransformerSettings(Settings):
     width: Annotated[int, Field(ge=2), FIXED] = 512
     """Size of the vector that stands for a word between layers, and of an LSTM unit's state."""
     feed_forward: Annotated[int, Field(ge=1), FIXED] = 2048
-    """transformer: size of the hidden layer inside each feed-forward block."""
+    """Size of the hidden layer inside each feed-forward block."""
     heads: Annotated[int, Field(ge=1), FIXED] = 8
-    """transformer: attention heads; the width must be a multiple of it."""
+    """Attention heads; the width must be a multiple of it."""
     dropout: float = Field(0.1, ge=0.0, lt=1.0)
     """Share of values set to zero in training. transformer: after embeddings and blocks, in attention weights and
     feed-forward; lstm: before every layer and the output."""
     attention_dropout: float | None = Field(None, ge=0.0, lt=1.0)
-    """transformer: another share for the attention weights; 0 lets GPUs attend without padding (bf16 and fp16)."""
+    """Another share for the attention weights; 0 lets GPUs attend without padding (bf16 and fp16)."""
     norm: Annotated[Literal["pre", "post"], FIXED] = "pre"
-    """transformer: layer norm before each block (trains more steadily) or after it (the original paper)."""
+    """Layer norm before each block (trains more steadily) or after it (the original paper)."""
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> Self:
@@ -44,7 +44,7 @@ class TransformerSettings(Settings):
         return 24 * (self.encoder_layers + self.decoder_layers) * self.width
 
 
-class LstmSettings(Settings):
+class LstmSettings(NamedSettings):
     """Field report 5's encoder-decoder: bidirectional LSTM layers, LSTM layers, dot attention, nothing shared."""
 
     name: Annotated[Literal["lstm"], FIXED] = "lstm"
@@ -65,7 +65,7 @@ class LstmSettings(Settings):
         return 8 * (2 * self.encoder_layers + self.decoder_layers) * self.width
 
 
-class ResNetSettings(Settings):
+class ResNetSettings(NamedSettings):
     """A residual network for small images: the one of He et al. (2015) for CIFAR-10, or a short one for speed."""
 
     name: Annotated[Literal["resnet"], FIXED] = "resnet"

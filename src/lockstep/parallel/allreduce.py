@@ -36,7 +36,7 @@ from lockstep.parallel.strategy import (
     Snapshot,
     State,
 )
-from lockstep.parallel.strategy_settings import StrategySettings
+from lockstep.parallel.strategy_settings import AllReduceSettings
 from lockstep.parallel.update import Updater
 
 ONE_BUCKET_MB = 2.0**20
@@ -67,7 +67,7 @@ class AllReduce:
     ahead = 4
     members = None
 
-    def __init__(self, settings: StrategySettings) -> None:
+    def __init__(self, settings: AllReduceSettings) -> None:
         self.settings = settings
         self.silent = "communication" in disabled()
 

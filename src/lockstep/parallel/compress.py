@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lockstep.dtypes import DTYPES
 from lockstep.parallel.strategy import FindTensor, State
-from lockstep.parallel.strategy_settings import StrategySettings
+from lockstep.parallel.strategy_settings import AllReduceSettings
 
 Sums = torch.futures.Future[Tensor]
 
@@ -65,7 +65,7 @@ class PowerSGD:
     """torch's PowerSGD. What compression lost is added to the next gradient, and the next approximation starts from the
     last, so both are state."""
 
-    def __init__(self, settings: StrategySettings, rank: int, size: int, device: torch.device) -> None:
+    def __init__(self, settings: AllReduceSettings, rank: int, size: int, device: torch.device) -> None:
         from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 
         self.hook: Callable[[Any, dist.GradBucket], Sums] = powerSGD_hook
@@ -119,7 +119,7 @@ class PowerSGD:
         return []
 
 
-def make_compression(settings: StrategySettings, rank: int, size: int, device: torch.device) -> Compression:
+def make_compression(settings: AllReduceSettings, rank: int, size: int, device: torch.device) -> Compression:
     if settings.gradients == "powersgd":
         return PowerSGD(settings, rank, size, device)
     return Rounded(settings.gradients)

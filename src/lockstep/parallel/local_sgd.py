@@ -33,7 +33,7 @@ from lockstep.parallel.strategy import (
     Snapshot,
     State,
 )
-from lockstep.parallel.strategy_settings import StrategySettings
+from lockstep.parallel.strategy_settings import LocalSettings
 from lockstep.parallel.update import Updater
 
 
@@ -45,7 +45,7 @@ class LocalSgd:
     ahead = 4
     members = None
 
-    def __init__(self, settings: StrategySettings) -> None:
+    def __init__(self, settings: LocalSettings) -> None:
         assert settings.every is not None
         self.every, self.rate = settings.every, settings.outer_rate
         usual = 0.9 if self.every >= 500 else 0.5

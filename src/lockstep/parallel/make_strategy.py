@@ -2,46 +2,57 @@
 
 from lockstep.errors import LockstepError, missing
 from lockstep.parallel.strategy import Strategy
-from lockstep.parallel.strategy_settings import StrategySettings
+from lockstep.parallel.strategy_settings import (
+    AllReduceSettings,
+    LocalSettings,
+    ReplicasSettings,
+    ResilientSettings,
+    ServerSettings,
+    ShardedSettings,
+    SingleSettings,
+    StrategySettings,
+)
 
 
 def make_strategy(settings: StrategySettings, workers: int) -> Strategy:
-    """The strategy of a launch. One worker without a server has nobody to exchange anything with: it is `single`."""
-    if workers == 1 and not (settings.name == "server" and settings.servers):
+    """Returns the strategy of a launch. One worker without a server has nobody to communicate with: it is `single`,
+    whatever the settings say."""
+    if workers == 1 and not (isinstance(settings, ServerSettings) and settings.servers):
         from lockstep.parallel.single import Single
 
-        return Single(settings)
-    match settings.name:
-        case "auto" | "allreduce":
+        return Single()
+    match settings:
+        case AllReduceSettings():
             from lockstep.parallel.allreduce import AllReduce
 
             return AllReduce(settings)
-        case "sharded":
+        case ShardedSettings():
             from lockstep.parallel.sharded.fsdp import Sharded
 
             return Sharded(settings)
-        case "replicas":
+        case ReplicasSettings():
             from lockstep.parallel.replicas import Replicas
 
-            return Replicas(settings)
-        case "local":
+            return Replicas()
+        case LocalSettings():
             from lockstep.parallel.local_sgd import LocalSgd
 
             return LocalSgd(settings)
-        case "server":
+        case ServerSettings():
             from lockstep.parallel.server.parameter_server import Server
 
             return Server(settings)
-        case "resilient":
+        case ResilientSettings():
             return _resilient(settings)
-    raise LockstepError(
-        f"strategy.name=single is for one worker, but {workers} were started.",
-        "Use --workers 1 or strategy.name=allreduce.",
-        code=2,
-    )
+        case SingleSettings():
+            raise LockstepError(
+                f"strategy.name=single is for one worker, but {workers} were started.",
+                "Use --workers 1 or strategy.name=allreduce.",
+                code=2,
+            )
 
 
-def _resilient(settings: StrategySettings) -> Strategy:
+def _resilient(settings: ResilientSettings) -> Strategy:
     try:
         from lockstep.parallel.resilient.resilient_allreduce import Resilient
     except ModuleNotFoundError as error:

@@ -27,7 +27,6 @@ from lockstep.parallel.strategy import (
     Snapshot,
     State,
 )
-from lockstep.parallel.strategy_settings import StrategySettings
 from lockstep.parallel.update import Updater
 
 
@@ -38,9 +37,6 @@ class Replicas:
     exact = True
     ahead = 4
     members = None
-
-    def __init__(self, settings: StrategySettings) -> None:
-        pass
 
     def setup(
         self,

@@ -21,7 +21,6 @@ from lockstep.parallel.strategy import (
     Snapshot,
     State,
 )
-from lockstep.parallel.strategy_settings import StrategySettings
 from lockstep.parallel.update import Updater
 
 
@@ -32,9 +31,6 @@ class Single:
     exact = True
     ahead = 4
     members = None
-
-    def __init__(self, settings: StrategySettings) -> None:
-        pass
 
     def setup(
         self,

@@ -1,73 +1,143 @@
-"""Settings of how gradients cross processes."""
+"""Settings of the strategies: each class has the settings that its strategy reads, and no others."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field
 
-from lockstep.settings import Settings
+from lockstep.settings import NamedSettings, Settings
 
-Place = Literal["cpu", "device"]
+Device = Literal["cpu", "device"]
+Format = Annotated[
+    Literal["fp32", "bf16", "fp16"],
+    Field(
+        description="Number format in which values are sent. `bf16` and `fp16` halve the traffic and round the values."
+    ),
+]
+BucketMb = Annotated[
+    float,
+    Field(
+        gt=0,
+        description="Approximate size of one message in MiB (2^20 bytes). Large models are sent in several messages.",
+    ),
+]
 
 
-class StrategySettings(Settings):
-    """How the workers' gradients are brought together."""
+class AllReduceSettings(Settings):
+    """Every worker has a copy of the model, and gradients are summed over all workers."""
 
-    name: Literal["auto", "single", "replicas", "allreduce", "sharded", "server", "local", "resilient"] = "auto"
-    """`allreduce`: every worker holds the model, gradients are summed over all; `sharded`: every worker holds a part of
-    parameters, gradients and optimizer; `server`: parameter servers hold them; `local`: workers train alone and meet now
-    and then; `resilient`: as allreduce, but when a worker dies the others go on, and it heals from them when it is back;
-    `replicas`: they never meet, to compare with; `auto`: allreduce, or `single` for one worker. docs/strategies.md
-    helps to choose."""
+    name: Literal["auto", "allreduce"] = "auto"
+    """Every worker has a copy of the model, and gradients are summed over all workers while the backward pass computes.
+    `auto`, the default, is the same. With one worker both run as `single`. docs/strategies.md compares the strategies."""
     gradients: Literal["fp32", "bf16", "fp16", "powersgd"] = "fp32"
-    """allreduce, sharded, resilient: how gradients travel; powersgd (allreduce only) sends products of two thin matrices.
-    local: `bf16` and `fp16` halve what is sent when the workers meet."""
+    """How gradients are sent. `bf16` and `fp16` halve the traffic and round the values. `powersgd` sends each matrix as
+    the product of two low-rank matrices."""
     powersgd_rank: int = Field(8, ge=1)
-    """allreduce: columns of powersgd's thin matrices; more is closer to the gradient and larger."""
+    """Rank of the PowerSGD approximation. A higher rank is more accurate and sends more. Used with gradients=powersgd."""
     powersgd_start: int = Field(100, ge=2)
-    """allreduce: the first steps send whole gradients before powersgd begins."""
-    bucket_mb: float = Field(25.0, gt=0)
-    """allreduce, server, resilient: gradients travel in packets of about this size, while backward still computes. local:
-    packets of a meeting."""
-    keep_gathered: bool = False
-    """sharded: keep each layer's parameters from its forward to its backward pass: less is sent, more memory is used."""
-    servers: int = Field(0, ge=0)
-    """server: processes that only hold parameters (--servers). With none every worker holds a part."""
-    mode: Literal["sync", "async"] = "sync"
-    """server: `sync` sums the gradients of all workers as allreduce does; in `async` every worker claims shares as fast
-    as it computes them, updates the parameters with each by itself, and waits for nobody."""
-    staleness: int | None = Field(None, ge=1)
-    """server, async: at most so many updates of others may come between a gradient's parameters and its update; workers
-    that are ahead wait. At least the number of workers minus one."""
-    embeddings: Literal["whole", "rows"] = "whole"
-    """server: `rows` sends only those rows of embedding tables that a step uses, both ways; the update is the same. It
-    pays where the vocabulary is large and the batch small, for models that look words up in tables which serve nothing
-    else (model.name=lstm)."""
-    parameters: Place = "cpu"
-    """server: where a worker keeps the parameters that it holds for all; `device` is its GPU."""
-    update: Place = "cpu"
-    """server: where they are updated."""
-    every: Annotated[int | None, Field(ge=1)] = None
-    """local: steps between two meetings; when not given, a twentieth of the run and at most 500."""
-    outer_rate: float = Field(0.7, gt=0)
-    """local: the share of the workers' mean movement that is taken over (DiLoCo). 1 with outer_momentum=0 is their
-    mean: local SGD."""
-    outer_momentum: Annotated[float | None, Field(ge=0, lt=1)] = None
-    """local: how much of the movements at earlier meetings is added (Nesterov). When not given, DiLoCo's 0.9 for 500
-    steps between meetings and more; else 0.5, because movements that follow each other closely point the same way."""
-    restarts: int = Field(100, ge=0)
-    """resilient: how often a worker that died is started again. One that dies three times in a row before its first
-    step is given up earlier."""
-    dead_after_seconds: float = Field(2.0, gt=0)
-    """resilient: a worker that gives no sign of life for this long is left out (it gives ten a second)."""
-    merge_seconds: float = Field(60.0, gt=0)
-    """resilient: how long a merge, or the copy of a peer's state, may stand still before the step is taken again."""
+    """Number of steps that send uncompressed gradients before PowerSGD starts. Used with gradients=powersgd."""
+    bucket_mb: BucketMb = 25.0
 
-    @model_validator(mode="after")
-    def _servers_serve(self) -> Self:
-        if self.servers and self.name != "server":
-            raise ValueError(f"strategy.servers={self.servers} is for strategy.name=server, not {self.name}")
-        if self.embeddings == "rows" and self.name != "server":
-            raise ValueError(f"strategy.embeddings=rows is for strategy.name=server, not {self.name}")
-        if self.gradients == "powersgd" and self.name in ("sharded", "local"):
-            raise ValueError(f"strategy.gradients=powersgd is for strategy.name=allreduce, not {self.name}")
-        return self
+
+class SingleSettings(NamedSettings):
+    """One worker, which communicates with nobody."""
+
+    name: Literal["single"] = "single"
+    """One worker without communication."""
+
+
+class ReplicasSettings(NamedSettings):
+    """Independent workers."""
+
+    name: Literal["replicas"] = "replicas"
+    """Every worker trains its own model and nothing is exchanged: a baseline that shows what communication costs."""
+
+
+class ShardedSettings(NamedSettings):
+    """Parameters, gradients and optimizer state are sharded over the workers."""
+
+    name: Literal["sharded"] = "sharded"
+    """Every worker has one shard of the parameters, the gradients and the optimizer state (FSDP)."""
+    gradients: Format = "fp32"
+    keep_gathered: bool = False
+    """Keep the gathered parameters of each layer from the forward to the backward pass. This sends less and needs more
+    memory."""
+
+
+class ServerSettings(NamedSettings):
+    """Parameter servers have the parameters; workers send gradients and receive parameters."""
+
+    name: Literal["server"] = "server"
+    """Parameter servers have the parameters and apply the updates. Workers send gradients and receive parameters."""
+    servers: int = Field(0, ge=0)
+    """Number of processes that are only parameter servers (the option --servers). With 0 every worker also serves an
+    equal part of the parameters."""
+    mode: Literal["sync", "async"] = "sync"
+    """`sync`: one update per step with the sum of all gradients, as allreduce does. `async`: each worker takes the next
+    share of a batch as soon as it is free, and its gradient is applied at once without waiting for other workers."""
+    staleness: int | None = Field(None, ge=1)
+    """Upper limit, in updates, for how old a gradient may be when it is applied: the number of updates by other workers
+    since its parameters were read. Faster workers wait to keep the limit. The smallest possible value is the number of
+    workers minus one. When not given there is no limit. Used with mode=async."""
+    embeddings: Literal["whole", "rows"] = "whole"
+    """`rows` sends only the rows of embedding tables that a step uses, in both directions; the update is the same. It
+    saves traffic when the vocabulary is large and the batch small. It needs embeddings that are not shared with the
+    output layer (model.name=lstm)."""
+    parameters: Device = "cpu"
+    """Where a worker that also serves parameters stores them: in main memory, or on its own device (GPU). Used with
+    servers=0."""
+    update: Device = "cpu"
+    """Where a worker that also serves parameters computes their update. Used with servers=0."""
+    bucket_mb: BucketMb = 25.0
+
+
+class LocalSettings(NamedSettings):
+    """Local SGD and DiLoCo: workers train independently and synchronize every few steps."""
+
+    name: Literal["local"] = "local"
+    """Workers train independently and synchronize their models every few steps (local SGD, DiLoCo)."""
+    gradients: Format = "fp32"
+    bucket_mb: BucketMb = 25.0
+    every: int | None = Field(None, ge=1)
+    """Number of steps between two synchronizations. When not given, a twentieth of train.steps, at most 500."""
+    outer_rate: float = Field(0.7, gt=0)
+    """Learning rate of the outer optimizer, which takes the workers' mean change since the last synchronization as its
+    gradient (DiLoCo). A rate of 1 with outer_momentum=0 averages the models: local SGD."""
+    outer_momentum: float | None = Field(None, ge=0, lt=1)
+    """Nesterov momentum of the outer optimizer. When not given, 0.9 as in DiLoCo if `every` is 500 or more, otherwise 0.5,
+    because changes that are only a few steps apart point in the same direction."""
+
+
+class ResilientSettings(NamedSettings):
+    """All-reduce among the workers that are alive."""
+
+    name: Literal["resilient"] = "resilient"
+    """As allreduce, but training continues when a worker dies. A restarted worker copies the state of another one."""
+    gradients: Format = "fp32"
+    bucket_mb: BucketMb = 25.0
+    restarts: int = Field(100, ge=0)
+    """How often a worker that died is restarted. A worker that dies three times in a row before its first step is not
+    restarted again."""
+    dead_after_seconds: float = Field(2.0, gt=0)
+    """Seconds without a heartbeat after which a worker counts as dead. Workers send ten heartbeats per second."""
+    merge_seconds: float = Field(60.0, gt=0)
+    """Timeout, in seconds, of the gradient exchange and of the copy of another worker's state. After it the step is
+    repeated."""
+
+
+_Union = (
+    AllReduceSettings
+    | SingleSettings
+    | ReplicasSettings
+    | ShardedSettings
+    | ServerSettings
+    | LocalSettings
+    | ResilientSettings
+)
+
+
+def _name_default(value: Any) -> Any:
+    return {"name": "auto"} | value if isinstance(value, dict) else value
+
+
+StrategySettings = Annotated[_Union, Field(discriminator="name"), BeforeValidator(_name_default)]
+"""The settings of any strategy. The field `name` says of which."""

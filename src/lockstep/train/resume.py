@@ -102,7 +102,7 @@ def make_choices(run: RunDirectory, config: RunConfig, team: "Team") -> dict[str
         threads[str(team.size)] = config.train.threads
     here = int(os.environ.get("LOCAL_WORLD_SIZE", team.size))
     threads.setdefault(str(team.size), max(1, len(os.sched_getaffinity(0)) // here))
-    if config.strategy.every is not None:
+    if config.strategy.name == "local" and config.strategy.every is not None:
         choices["every"] = config.strategy.every
     choices.setdefault("every", max(1, min(500, config.train.steps // 20)))
     factor = team.size if config.batch.per == "worker" else 1

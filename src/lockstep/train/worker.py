@@ -110,7 +110,8 @@ def _enter_and_train(config: RunConfig, run: RunDirectory, team: "Team", place: 
     try:
         reason = _train(config, run, team, mirror)
         if url is not None:
-            with suppress(RuntimeError) if config.strategy.mode == "async" else nullcontext():  # somebody may be dead
+            asynchronous = config.strategy.name == "server" and config.strategy.mode == "async"
+            with suppress(RuntimeError) if asynchronous else nullcontext():  # somebody may be dead
                 team.gather(None)  # every worker has written its last line: the journals can be copied
         done = True
     finally:
@@ -181,7 +182,10 @@ def _train(
     digest = task.data_facts["digest"]
     if set(party.gather(digest)) != {digest}:
         raise LockstepError("The workers see different corpora.", "Prepare it once and share it, or copy it.")
-    strategy = make_strategy(config.strategy.model_copy(update={"every": choices["every"]}), team.size)
+    settings = config.strategy
+    if settings.name == "local":
+        settings = settings.model_copy(update={"every": choices["every"]})
+    strategy = make_strategy(settings, team.size)
     hosts = party.gather(host_facts(team.device))
     check_gpus(hosts)
     changed = party.primary_does(lambda: record_launch(run, config, choices, task, hosts))

@@ -87,7 +87,8 @@ class Launch:
     def kind(self) -> tuple[str, ...]:
         """What makes the steps of two launches comparable."""
         facts = [self.facts.get(name) for name in ("workers", "servers", "strategy", "precision", "threads")]
-        settings = sorted((key, value) for key, value in self.settings.items() if key.startswith("strategy."))
+        known = {key: value for key, value in self.settings.items() if value is not None}
+        settings = sorted((key, value) for key, value in known.items() if key.startswith("strategy."))
         return tuple(map(str, [*facts, *settings]))
 
 

@@ -10,7 +10,15 @@ from lockstep.explain.reading.steps import Column
 from lockstep.lab.plan.profile import Profile
 
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
-STRATEGIES = ("allreduce", "sharded", "server", "local", "replicas")
+SETTINGS = {
+    "allreduce": ("accumulate", "gradients", "rank"),
+    "sharded": ("accumulate", "gradients"),
+    "server": ("accumulate", "servers", "mode"),
+    "local": ("accumulate", "gradients", "every"),
+    "replicas": ("accumulate",),
+}
+"""What can be chosen for each strategy."""
+STRATEGIES = tuple(SETTINGS)
 GRADIENTS = (*BYTES, "powersgd")
 
 
@@ -77,6 +85,10 @@ class Choice:
                 f"Write NAME:setting=value, with {', '.join((*texts, *numbers))}.",
                 code=2,
             )
+        for key in told:
+            if name in SETTINGS and key not in SETTINGS[name]:
+                owners = [strategy for strategy, settings in SETTINGS.items() if key in settings]
+                raise LockstepError(f"{name} has no setting {key}.", f"It is for {', '.join(owners)}.", code=2)
         values: dict[str, Any] = {key: int(value) if key in numbers else value for key, value in told.items()}
         return cls(name, **values)
 

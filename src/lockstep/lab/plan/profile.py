@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from lockstep.config import strategy_setting
 from lockstep.errors import LockstepError
 from lockstep.explain.reading.steps import Column
 from lockstep.files import read_json
@@ -93,7 +94,9 @@ def load(path: Path) -> Profile:
 
 
 def take(config: Path, settings: list[str], sizes: Sequence[Sequence[str]] = ((),), steps: int = STEPS) -> Profile:
-    """Trains for a few steps with one worker, once for each of `sizes` (settings of the batch)."""
+    """Trains for a few steps with one worker, once for each of `sizes` (settings of the batch). One worker reads no
+    strategy settings."""
+    settings = [setting for setting in settings if strategy_setting(setting) is None]
     found = []
     with tempfile.TemporaryDirectory(prefix="lockstep-plan-") as folder, _asked("LOCKSTEP_PROFILE", "1"):
         for place, size in enumerate(sizes):

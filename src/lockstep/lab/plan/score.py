@@ -34,6 +34,8 @@ class MeasuredSetting:
     def word(self) -> str:
         """As `--strategies` takes it."""
         told = {"gradients": self.gradients} if self.gradients != "fp32" else {}
+        if self.strategy in ("single", "replicas"):
+            told = {}
         if self.strategy == "server":
             told = {"mode": self.mode} | ({"servers": str(self.servers)} if self.servers else {})
         if self.every is not None:
@@ -101,7 +103,7 @@ def of_run(run: Path) -> MeasuredSetting:
         gradients=told.get("gradients", "fp32"),
         every=every if strategy == "local" else None,
         servers=last.get("servers", 0),
-        mode=told.get("mode", "sync"),
+        mode=told.get("mode", "sync") if strategy == "server" else "sync",
         link_bytes_per_second=links[-1]["probe_bits"] / 8 if links else None,
         origin=run.name,
     )

@@ -12,7 +12,7 @@ from lockstep.lab.emulated_network import check_able, rate_bits
 ALONE, YARDSTICK = "alone", "replicas"
 NO_LINK = "none"
 EVERY = 10
-"""Steps between two meetings of `local`, unless the word or the config says: a run's own choice goes by its length."""
+"""Steps between two synchronizations of `local`, unless the word or the config says: the default depends on train.steps."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,11 @@ class Cell:
         return self.strategy.partition(":")[0]
 
     @property
+    def trained(self) -> str:
+        """The `strategy.name` of its trials."""
+        return "auto" if self.strategy == ALONE else self.name
+
+    @property
     def label(self) -> str:
         """For a person; link and batch are said elsewhere where there is only one."""
         without = {"input": ", no input", "communication": ", no exchange"}.get(self.without, "")
@@ -49,9 +54,11 @@ class Cell:
 
     def overrides(self, unit: str) -> list[str]:
         """The settings of its trials; `unit` is what batches are counted in: words, sentences or images."""
-        name = "auto" if self.strategy == ALONE else self.name
-        more = [f"strategy.{key}={value}" for key, value in _settings(self.strategy).items()]
-        return [f"batch.{unit}={self.batch}", "batch.per=worker", f"strategy.name={name}", *more]
+        own = _settings(self.strategy)
+        if self.name == "server":
+            own["servers"] = str(self.servers)  # also 0, where the config says another number
+        more = [f"strategy.{key}={value}" for key, value in own.items()]
+        return [f"batch.{unit}={self.batch}", "batch.per=worker", f"strategy.name={self.trained}", *more]
 
 
 @dataclass(frozen=True)
@@ -101,21 +108,27 @@ def spoken(strategy: str) -> str:
     return strategy.replace(":", ", ").replace("=", " ")
 
 
-def strategy_word(word: str, config: RunConfig, servers: int | None, steps: int) -> str:
-    """The word with all that it leaves to others: how many servers, how often `local` meets."""
+def strategy_name(word: str) -> str:
+    """The strategy of a word such as `local:every=10`."""
     name = word.partition(":")[0]
     if name in ("auto", "single", ALONE):
         raise LockstepError(f"{name!r} is not a strategy of several workers.", "Use allreduce, for example.", code=2)
-    given = _settings(word)
-    kept = config.strategy
+    return name
+
+
+def strategy_word(word: str, config: RunConfig, servers: int | None, steps: int) -> str:
+    """Returns the word with the number of servers and of the steps between two synchronizations, which may come from the
+    config. `config` is the one for the word's strategy."""
+    name, given, kept = strategy_name(word), _settings(word), config.strategy
     if name == "server" and "servers" not in given:
-        count = servers if servers is not None else kept.servers
+        count = servers if servers is not None else kept.servers if kept.name == "server" else 0
         word += f":servers={count}" if count else ""
     if name == "local":
-        every = given.get("every", str(kept.every or EVERY))
+        configured = kept.every if kept.name == "local" else None
+        every = given.get("every", str(configured or EVERY))
         if not every.isdigit() or not int(every) or steps % int(every):
             raise LockstepError(
-                f"{word} meets every {every} steps, and {steps} measured steps are not a multiple of it.",
+                f"{word} synchronizes every {every} steps, and {steps} measured steps are not a multiple of it.",
                 f"Measure with --steps {every}, or write local:every={steps}.",
                 code=2,
             )

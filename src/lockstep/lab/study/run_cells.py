@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from lockstep import __version__
-from lockstep.config import load
+from lockstep.config import RunConfig, apply_override, load, strategy_has, strategy_setting
 from lockstep.errors import LockstepError
 from lockstep.files import read_json
 from lockstep.lab.emulated_network import EmulatedNetwork, clean_up
@@ -37,7 +37,38 @@ class StudyJob:
         """Of a cell's trials. They evaluate nothing and save nothing, and no probe disturbs them."""
         often = [f"train.{name}=1000000000" for name in ("evaluate_every", "checkpoint_every")]
         kept = [f"train.threads={matrix.threads}", f"train.steps={matrix.warmup + matrix.steps}", "train.patience=null"]
-        return [*self.overrides, *cell.overrides(matrix.unit), *often, *kept, "watch.probe=false"]
+        return [*self._shared(cell.trained), *cell.overrides(matrix.unit), *often, *kept, "watch.probe=false"]
+
+    def load(self, strategy: str | None = None) -> RunConfig:
+        """The config for one of the study's strategies; without `strategy`, the config file's own strategy without any
+        strategy settings of the command line."""
+        named = [] if strategy is None else [f"strategy.name={strategy}"]
+        return load(self.config, [*self._shared(strategy), *named])
+
+    def _shared(self, strategy: str | None) -> list[str]:
+        """The overrides without settings that this strategy does not have."""
+        return [
+            override
+            for override in self.overrides
+            if (setting := strategy_setting(override)) is None
+            or (strategy is not None and strategy_has(strategy, setting))
+        ]
+
+    def check(self, matrix: Matrix) -> None:
+        """Refuses strategy settings that no strategy of the study has."""
+        names = [word.partition(":")[0] for word in matrix.strategies]
+        for override in self.overrides:
+            setting = strategy_setting(override)
+            if setting is not None and not any(strategy_has(name, setting) for name in names):
+                load(self.config, [override, f"strategy.name={names[0]}"])
+
+    def facts(self) -> dict[str, Any]:
+        """What a study that is continued must have in common with its beginning."""
+        facts = self.load().model_dump(mode="json")
+        for override in self.overrides:
+            if strategy_setting(override) is not None:
+                apply_override(facts, override)
+        return facts
 
 
 class StudyProgress(Protocol):
@@ -51,11 +82,11 @@ class StudyProgress(Protocol):
 def run(job: StudyJob, matrix: Matrix, folder: Path, progress: StudyProgress) -> Study:
     """Measures what is not measured yet. Stored after every trial: it may be interrupted whenever it likes."""
     cells = matrix.cells()
+    job.check(matrix)
     for cell in cells:  # what is wrong shows before anything is measured
-        load(job.config, [*job.settings(matrix, cell), f"strategy.servers={cell.servers}"])
-    resolved = load(job.config, job.overrides).model_dump(mode="json")
+        load(job.config, job.settings(matrix, cell))
     machine = {"host": platform.node(), "cores": len(os.sched_getaffinity(0))}
-    settings = {"matrix": matrix.facts(), "machine": machine, "fault": os.environ.get(FAULT, ""), "job": resolved}
+    settings = {"matrix": matrix.facts(), "machine": machine, "fault": os.environ.get(FAULT, ""), "job": job.facts()}
     with held(folder) as trials, _told_to_stop():
         if any(link != NO_LINK for link in matrix.links):
             clean_up()

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lockstep.config import drop_ignored
 from lockstep.errors import LockstepError
 from lockstep.files import disk_error, read_json, write_json
 from lockstep.lab.study.cells import Cell, Matrix
@@ -84,7 +85,9 @@ def _read(folder: Path) -> Study | None:
         if facts["format"] != FORMAT:
             raise LockstepError(f"{path} has format {facts['format']}, which is not known.", "Measure again.", code=2)
         trials = [Taken.of(trial) for trial in facts["trials"]]
-        study = Study(folder, dict(facts["settings"]), dict(facts["environment"]), trials, bool(facts["finished"]))
+        settings = dict(facts["settings"])
+        drop_ignored(settings["job"], of_run=True)
+        study = Study(folder, settings, dict(facts["environment"]), trials, bool(facts["finished"]))
         assert study.matrix.cells()
         return study
     except OSError as error:

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from lockstep import faults
 from lockstep.ablation import disabled
 from lockstep.dtypes import DTYPES
-from lockstep.errors import LockstepError
 from lockstep.parallel.compress import ring_bytes
 from lockstep.parallel.layer_sums import LayerSums, connect
 from lockstep.parallel.resilient.buckets import Buckets
@@ -38,7 +37,7 @@ from lockstep.parallel.strategy import (
     Snapshot,
     State,
 )
-from lockstep.parallel.strategy_settings import StrategySettings
+from lockstep.parallel.strategy_settings import ResilientSettings
 from lockstep.parallel.update import Updater
 from lockstep.run.checkpoint import Progress
 
@@ -57,14 +56,8 @@ class Resilient:
     exact = False
     ahead = 4
 
-    def __init__(self, settings: StrategySettings) -> None:
+    def __init__(self, settings: ResilientSettings) -> None:
         self.settings = settings
-        if settings.gradients == "powersgd":
-            raise LockstepError(
-                "strategy.gradients=powersgd keeps what it left out on every worker, and resilient workers come and go.",
-                "Use fp32, bf16 or fp16 with strategy.name=resilient.",
-                code=2,
-            )
         self.format = DTYPES[settings.gradients]
         self.silent = "communication" in disabled()
 

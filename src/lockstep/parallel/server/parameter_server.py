@@ -47,7 +47,7 @@ from lockstep.parallel.strategy import (
     Snapshot,
     State,
 )
-from lockstep.parallel.strategy_settings import StrategySettings
+from lockstep.parallel.strategy_settings import ServerSettings
 from lockstep.parallel.update import Guard
 from lockstep.team import Team
 
@@ -110,7 +110,7 @@ class Server:
     name = "server"
     members = None
 
-    def __init__(self, settings: StrategySettings) -> None:
+    def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
         self.together = self.lockstep = self.exact = settings.mode == "sync"
         self.ahead = 4 if self.together else 1  # what is claimed early keeps another worker from it

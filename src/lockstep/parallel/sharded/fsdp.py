@@ -38,7 +38,7 @@ from lockstep.parallel.strategy import (
     Snapshot,
     State,
 )
-from lockstep.parallel.strategy_settings import StrategySettings
+from lockstep.parallel.strategy_settings import ShardedSettings
 from lockstep.parallel.update import Updater
 
 
@@ -50,7 +50,7 @@ class Sharded:
     members = None
     ahead = 4
 
-    def __init__(self, settings: StrategySettings) -> None:
+    def __init__(self, settings: ShardedSettings) -> None:
         self.keep_gathered = settings.keep_gathered
         self.gradients = DTYPES[settings.gradients]
         self.silent = "communication" in disabled()
