@@ -1,13 +1,15 @@
-"""What holds a step back is named from the journals alone, with its cost."""
+"""A report separates what a step is made of from what could be gained, from the journals alone."""
 
 from pathlib import Path
 
 import pytest
 
-from lockstep.explain.bottleneck import Bottleneck, find
+from lockstep.explain.bottleneck import Bottleneck, Verdict, find
 from lockstep.explain.reading.record import Record
-from lockstep.explain.report import make
+from lockstep.explain.report import make, page, text
 from madeup import PLAIN, MadeUp, Phases
+
+TWO = ["one", "two"]
 
 
 def found(run: MadeUp) -> Bottleneck:
@@ -16,8 +18,171 @@ def found(run: MadeUp) -> Bottleneck:
     return held_back
 
 
+def parts(compute: float, exchange: float = 0.0, given: float = 0.0) -> Phases:
+    """A step whose parts are given in percent of 100 ms."""
+    return {"input": given / 1e3, "forward": compute / 1e3, "backward": 0.0, "merge": exchange / 1e3, "update": 0.0}
+
+
+def made(folder: Path, phases: Phases, hosts: list[str] | None = None, scope: str = "global") -> MadeUp:
+    run = MadeUp(folder, hosts=hosts or ["here"], scope=scope)
+    run.launch(range(1, 41), phases=lambda rank, step: phases)
+    return run
+
+
+def test_a_step_that_mostly_computes_is_compute_bound_and_the_exchange_its_largest_avoidable_cost(
+    tmp_path: Path,
+) -> None:
+    run = made(tmp_path, parts(85, 10.1, 4.9))
+    bound = found(run)
+    assert bound.sentence() == (
+        "Compute-bound: 85.0 % of a step is computing. The largest avoidable cost is exchanging gradients between "
+        "processes (10.1 %)."
+    )
+    assert (bound.cause, bound.verdict.bound_by, bound.verdict.is_bottleneck) == ("compute", "compute", False)
+    report = make(run.folder)
+    assert report.verdict[2] == bound.sentence()
+    fifth = report.answers[4]
+    assert fifth.short == "no, 10.1 % of a step"
+    assert fifth.text.startswith("No: 10.1 % of a step goes to exchanging gradients between processes of one machine.")
+    assert "It is the largest avoidable cost; computing takes 85.0 %." in fifth.text
+    (drawn,) = [chart for chart in fifth.charts if chart.name == "step-parts"]
+    assert "exchange" in drawn.heads
+    assert "network" not in drawn.heads
+    for written in (text(report), page(report).partition("<script")[0]):
+        assert "bottleneck is" not in written
+    facts = report.facts()["bottleneck"]
+    assert facts["cause"] == "compute"
+    assert facts["cost"] == pytest.approx(0.85)
+    assert facts["costs"]["network"] == pytest.approx(0.101)
+    assert facts["bound_by"] == "compute"
+    assert facts["is_bottleneck"] is False
+    assert facts["largest_avoidable"] == {"cause": "network", "cost": pytest.approx(0.101), "noise": pytest.approx(0)}
+
+
+@pytest.mark.parametrize(
+    ("phases", "hosts", "cause", "sentence", "fifth"),
+    [
+        (
+            parts(70, 30),
+            TWO,
+            "network",
+            "The bottleneck is the network: 30.0 % of a step goes to exchanging gradients, 70.0 % to computing.",
+            "yes, 30.0 % of a step",
+        ),
+        (
+            parts(74, 26),
+            None,
+            "network",
+            "The bottleneck is the exchange between processes: 26.0 % of a step goes to exchanging "
+            "gradients, 74.0 % to computing.",
+            "the exchange between processes was, 26.0 % of a step",
+        ),
+        (
+            parts(35, 40, 25),
+            TWO,
+            "network",
+            "The bottleneck is the network: 40.0 % of a step goes to exchanging gradients, 35.0 % to computing, 25.0 % "
+            "to waiting for the next batch.",
+            "yes, 40.0 % of a step",
+        ),
+        (
+            parts(30, 30, 40),
+            TWO,
+            "input",
+            "The bottleneck is the input: 40.0 % of a step goes to waiting for the next batch, 30.0 % to computing, "
+            "30.0 % to exchanging gradients.",
+            "no, 30.0 % of a step",
+        ),
+        (
+            parts(78, 0, 22),
+            TWO,
+            "compute",
+            "Compute-bound: 78.0 % of a step is computing. The largest avoidable cost is waiting for the next batch "
+            "(22.0 %).",
+            "no, 0.0 % of a step",
+        ),
+        (
+            parts(93, 5, 2),
+            TWO,
+            "compute",
+            "Compute-bound: 93.0 % of a step is computing; exchanging gradients over the network is next with 5.0 %.",
+            "no, 5.0 % of a step",
+        ),
+    ],
+)
+def test_only_a_quarter_of_a_step_is_called_the_bottleneck(
+    tmp_path: Path, phases: Phases, hosts: list[str] | None, cause: str, sentence: str, fifth: str
+) -> None:
+    run = made(tmp_path, phases, hosts)
+    assert found(run).cause == cause
+    assert found(run).sentence() == sentence
+    assert make(run.folder).answers[4].short == fifth
+
+
+def test_imbalance_of_an_eighth_is_the_largest_avoidable_cost(tmp_path: Path) -> None:
+    run = MadeUp(tmp_path, hosts=TWO)
+    run.launch(range(1, 41), phases=lambda rank, step: parts(100 - 12 * (1 - rank), 12 * (1 - rank)))
+    bound = found(run)
+    assert bound.sentence() == (
+        "Compute-bound: 88.0 % of a step is computing. The largest avoidable cost is waiting for worker 1 (12.0 %). "
+        "Worker 1 is the slowest in 100 % of the steps."
+    )
+    assert bound.name == "compute"
+    assert bound.facts()["largest_avoidable"]["cause"] == "imbalance: worker 1"
+
+
+def test_a_few_slow_steps_are_no_bottleneck(tmp_path: Path) -> None:
+    """One exchange of 5 s in 35 steps is more than half of the time, and tells nothing about the other steps."""
+    run = MadeUp(tmp_path, hosts=TWO)
+    run.launch(range(1, 41), phases=lambda rank, step: parts(100, 5000 if step == 20 else 1))
+    bound = found(run)
+    assert bound.cost("network") > 0.5
+    assert not bound.verdict.is_bottleneck
+    assert bound.cause == "compute"
+    assert "bottleneck is" not in bound.sentence()
+    assert "varies too much between steps" in bound.sentence()
+    report = make(run.folder)
+    assert report.answers[4].short.startswith("not certain, ")
+    assert not any("Exchange" in one.what for one in report.advice)
+
+
+def test_one_measured_step_proves_nothing(tmp_path: Path) -> None:
+    run = MadeUp(tmp_path, hosts=TWO)
+    run.launch(range(1, 7), phases=lambda rank, step: parts(40, 60))
+    assert not found(run).verdict.is_bottleneck
+
+
+def test_workers_that_do_not_step_together_may_wait_for_each_other(tmp_path: Path) -> None:
+    """Their journals cannot tell waiting for a slower worker from the exchange."""
+    run = made(tmp_path, parts(60, 40), TWO, scope="worker")
+    assert found(run).sentence() == (
+        "The bottleneck is the exchange with other workers: 40.0 % of a step goes to exchanging updates and "
+        "waiting for other workers, 60.0 % to computing."
+    )
+    fifth = make(run.folder).answers[4]
+    assert fifth.short == "possibly, 40.0 % of a step"
+    assert "their journals cannot tell the two apart" in fifth.text
+
+
+def test_where_the_workers_ran_is_not_claimed_when_it_is_not_known(tmp_path: Path) -> None:
+    run = made(tmp_path, parts(70, 30))
+    (tmp_path / "environment.json").unlink()
+    sentence = found(run).sentence()
+    assert "The bottleneck is the exchange: " in sentence
+    assert "one machine" not in make(run.folder).answers[4].text
+
+
+def test_the_largest_of_four_parts_always_deserves_the_word() -> None:
+    costs = {"compute": 0.24, "network": 0.26, "input": 0.25, "imbalance": 0.25}
+    assert Verdict(costs).is_bottleneck
+    assert Verdict(costs).bound_by == "network"
+    spread = Verdict({"compute": 0.4, "network": 0.2, "input": 0.2, "imbalance": 0.2}).sentence()
+    assert "Compute-bound" not in spread
+    assert spread.startswith("No clear bottleneck: 40.0 % of a step is computing.")
+
+
 def test_a_slow_exchange_is_the_network(tmp_path: Path) -> None:
-    run = MadeUp(tmp_path)
+    run = MadeUp(tmp_path, hosts=TWO)
     run.launch(range(1, 41), phases=lambda rank, step: {**PLAIN, "merge": 0.105})
     held_back = found(run)
     assert held_back.name == "network"
@@ -33,11 +198,13 @@ def test_sums_of_batch_norm_are_told_from_gradients(tmp_path: Path) -> None:
     run.launch(range(1, 41), phases=lambda rank, step: {**PLAIN, "merge": 0.105}, of_step=sums, unit="images")
     held_back = found(run)
     assert (held_back.cost("network"), held_back.cost("sums")) == pytest.approx((0.105 / 0.2, 0.085 / 0.2))
-    assert "the sums of batch norm" in held_back.sentence()
+    assert "synchronizing batch norm and exchanging gradients" in held_back.sentence()
     report = make(run.folder)
-    assert "Of this, 42.5 % of a step goes to the small sums of batch norm" in report.answers[4].text
-    assert "and 10.0 % to gradients." in report.answers[4].text
-    assert "at 261 Mbit/s while gradients travel" in report.answers[4].text  # 980,000 bytes in 20 ms + 10 ms hidden
+    assert "Of this, synchronizing batch norm takes 42.5 % of a step" in report.answers[4].text
+    assert "and gradients take 10.0 %." in report.answers[4].text
+    assert (
+        "at 261 Mbit/s while gradients are in flight" in report.answers[4].text
+    )  # 980,000 bytes in 20 ms + 10 ms hidden
     (halved,) = [one for one in report.advice if "bf16" in one.what]
     assert halved.gain == pytest.approx(0.05 * 8 / 11)  # eight of eleven seconds were training
     run.write(0, "link", interface="eth0", link_bits=1e9, probe_bits=1e9, latency_seconds=1e-4)  # 1 MB in 8 ms of 200
@@ -64,14 +231,15 @@ def test_a_slow_worker_is_imbalance_and_not_network_though_the_others_wait(tmp_p
 
 def test_workers_that_take_turns_at_being_slow_are_imbalance_that_is_not_steady(tmp_path: Path) -> None:
     def phases(rank: int, step: int) -> Phases:
-        return {**PLAIN, "backward": 0.110} if step % 2 == rank else {**PLAIN, "merge": 0.065}
+        return {**PLAIN, "backward": 0.190} if step % 2 == rank else {**PLAIN, "merge": 0.145}
 
     run = MadeUp(tmp_path)
     run.launch(range(1, 46), phases=phases)
     held_back = found(run)
-    assert held_back.cause == "imbalance"
+    assert held_back.name == "imbalance", "no worker is blamed"
     assert not held_back.steady
     assert held_back.slowest_share == pytest.approx(0.5)
+    assert "The slowest worker varies." in held_back.sentence()
 
 
 def test_one_worker_with_late_input_is_input_and_not_imbalance(tmp_path: Path) -> None:
@@ -86,13 +254,15 @@ def test_one_worker_with_late_input_is_input_and_not_imbalance(tmp_path: Path) -
     assert held_back.cost("imbalance") == pytest.approx(0.0, abs=1e-9)
 
 
-def test_small_costs_leave_compute_as_the_bottleneck(tmp_path: Path) -> None:
+def test_small_costs_leave_a_step_compute_bound(tmp_path: Path) -> None:
     run = MadeUp(tmp_path)
     run.launch(range(1, 41))
     held_back = found(run)
     assert held_back.name == "compute"
     assert held_back.cost("compute") == pytest.approx(0.95)
-    assert "network is next with 5.0 %" in held_back.sentence()
+    assert held_back.sentence() == (
+        "Compute-bound: 95.0 % of a step is computing; exchanging gradients between processes is next with 5.0 %."
+    )
 
 
 def test_the_parts_add_up_to_the_step_of_the_last_worker(tmp_path: Path) -> None:
@@ -119,6 +289,7 @@ def test_one_worker_alone_has_no_network_and_no_imbalance(tmp_path: Path) -> Non
     held_back = found(run)
     assert held_back.name == "compute"
     assert held_back.cost("network") == held_back.cost("imbalance") == 0.0
+    assert held_back.sentence() == "Compute-bound: 100 % of a step is computing."
 
 
 def test_workers_that_do_not_step_together_are_averaged(tmp_path: Path) -> None:

@@ -34,6 +34,43 @@ def test_nothing_is_proven_by_trials_that_vary_more_than_anything_costs(
     proof = judge(alone | {"communication": trials(without, without), "input": trials(free, free)}, 2)
     assert proof.bottleneck == bottleneck
     assert ("vary more than anything costs" in proof.sentence) == (bottleneck == "not proven")
+    assert (proof.verdict == "Nothing is proven.") == (bottleneck == "not proven")
+
+
+@pytest.mark.parametrize(
+    ("without", "link", "verdict"),
+    [
+        (
+            0.088,
+            None,
+            "Compute-bound: 88.0 % of a step is computing. The largest avoidable cost is exchanging gradients between "
+            "processes (12.0 %).",
+        ),
+        (
+            0.07,
+            None,
+            "The bottleneck is the exchange between processes: 30.0 % of a step goes to exchanging gradients, 70.0 % to "
+            "computing.",
+        ),
+        (
+            0.07,
+            "1gbit",
+            "The bottleneck is the network: 30.0 % of a step goes to exchanging gradients, 70.0 % to computing.",
+        ),
+        (
+            0.095,
+            None,
+            "Compute-bound: 95.0 % of a step is computing; exchanging gradients between processes is next with 5.0 %.",
+        ),
+        (0.102, None, "Compute-bound: 100 % of a step is computing."),
+    ],
+)
+def test_a_proof_uses_the_words_of_a_report(without: float, link: str | None, verdict: str) -> None:
+    full = trials(0.10, 0.10)
+    found = {"full": full, "communication": trials(without, without), "input": full, "alone": trials(0.09)}
+    proof = judge(found, 2, link)
+    assert proof.verdict == verdict
+    assert proof.bottleneck == ("network" if "bottleneck" in verdict else "compute")
 
 
 @pytest.mark.parametrize(("scope", "bottleneck"), [("global", "imbalance: worker 1"), ("worker", "compute")])

@@ -106,18 +106,34 @@ def test_a_proof_is_shown_when_there_is_one(tmp_path: Path) -> None:
         "alone_seconds": 0.09,
     }
     MadeUp(tmp_path)
-    (tmp_path / "proof.json").write_text(
-        json.dumps(proof | {"sentence": "step 100 ms: communication costs 20%"} | {"bottleneck": "network"})
-    )
+    costs = {"network": 0.2, "input": 0.0, "imbalance": 0.0}
+    earlier = {
+        "sentence": "step 100 ms: communication costs 20%",
+        "bottleneck": "network",
+        "costs": costs,
+        "link": None,
+    }
+    (tmp_path / "proof.json").write_text(json.dumps(proof | earlier))  # as version 0.1.0 wrote it
     report = made(tmp_path)
-    expected = "The bottleneck is network, proven by leaving things out: step 100 ms: communication costs 20%."
-    assert report.verdict[2] == expected
-    assert "Proof by leaving things out" in page(report)
+    assert report.verdict[2] == (
+        "Compute-bound: 80.0 % of a step is computing. The largest avoidable cost is exchanging gradients between "
+        "processes (20.0 %). Proven by ablation: step 100 ms: communication costs 20%."
+    )
+    assert "Proof by ablation" in page(report)
     assert "| without communication | 80.00 ms | -20.0% |" in text(report)
     vain = proof | {"sentence": "steps were longer", "bottleneck": "not proven"}
     (tmp_path / "proof.json").write_text(json.dumps(vain))
     assert "proven" not in make(tmp_path).verdict[2]
     assert "Nothing is proven: steps were longer." in page(make(tmp_path))
+
+
+def test_a_proof_on_one_machine_says_nothing_about_a_network(tmp_path: Path) -> None:
+    run = MadeUp(tmp_path, hosts=["one", "two"])
+    run.launch(range(1, 41), phases=lambda rank, step: {**PLAIN, "merge": 0.1})
+    proof: dict[str, Any] = {"step_seconds": 0.1, "sentence": "s", "verdict": "Compute-bound.", "bottleneck": "compute"}
+    for link, expected in ((None, "The bottleneck is the network"), ("1gbit", "Compute-bound. Proven by ablation: s.")):
+        (tmp_path / "proof.json").write_text(json.dumps(proof | {"link": link}))
+        assert make(tmp_path).verdict[2].startswith(expected)
 
 
 def test_sampled_machines_are_used_when_they_are_there(tmp_path: Path) -> None:

@@ -16,11 +16,11 @@ def prove(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the proof as JSON.")] = False,
 ) -> None:
-    """Show what holds a run back by doing without it.
+    """Measure what slows a run down by ablation.
 
-    Trains the same job for a few steps as it is, without communication, with input that costs nothing, and with one
-    worker alone, on this machine. What a step gains is what the thing costs. The proof is kept as proof.json in the run's
-    folder, where the report finds it. The run itself is not touched; it should not be training meanwhile.
+    Trains the same job for a few steps on this machine: as it is, without communication, with free input, and with one
+    worker alone. The time that a step gains is the cost of what was left out. The result is saved as proof.json in the
+    run's folder, and the report includes it. The run itself is not changed; it should not be training at the same time.
     """
     from rich.console import Console
 
@@ -32,4 +32,4 @@ def prove(
     if as_json:
         print_json(proof.as_dict())
         return
-    Console().print(f"[bold]{proof.bottleneck}[/bold]: {proof.sentence}.", highlight=False)
+    Console().print(f"[bold]{proof.verdict}[/bold] Ablation: {proof.sentence}.", highlight=False)

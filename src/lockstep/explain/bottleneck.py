@@ -1,79 +1,190 @@
-"""What holds a step back, from the journals alone.
+"""What a step is made of and what could be gained, from the journals alone.
 
-Workers in lockstep end a step together. Whoever waited least came last: what even this worker waited is the exchange
-itself, and how much more it computed than it had to is what unequal work or unequal machines cost. So the seconds of the
-last worker divide without rest into equal work, imbalance, input and network.
+Workers in lockstep end a step together. The worker that waited least was the slowest one. Its waiting is the exchange
+itself, and its computing beyond that of the others is imbalance. So the seconds of the slowest worker divide into equal
+work, imbalance, input and exchange, and these four parts add up to the step.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from lockstep.explain.formatting import milliseconds, plural, share
+from lockstep.explain.formatting import plural, share
 from lockstep.explain.reading.measured_steps import MeasuredSteps
 from lockstep.explain.reading.record import Record
 from lockstep.explain.reading.steps import Column
 
 NETWORK, INPUT, IMBALANCE, COMPUTE = "network", "input", "imbalance", "compute"
+AVOIDABLE = (NETWORK, INPUT, IMBALANCE)
 NOT_PROVEN = "not proven"
-"""What `lockstep prove` found when its trials contradict each other."""
+"""The result of `lockstep prove` when its trials contradict each other."""
 WORTH = 0.10
-"""What costs at least this share of a step is called its bottleneck; below, the step is bound by computing."""
+"""The largest avoidable cost is reported as such from this share of a step on."""
+DOMINANT = 0.25
+"""An avoidable cost is called the bottleneck from this share of a step on. The largest of the four parts of a step always
+reaches it."""
+ACTIVITIES = {
+    NETWORK: "exchanging gradients",
+    INPUT: "waiting for the next batch",
+    IMBALANCE: "waiting for the slowest worker",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a step is bound by, its largest avoidable cost, and whether that cost deserves the word bottleneck."""
+
+    costs: Mapping[str, float]  # share of the step by part; the four add up to 1
+    noise: Mapping[str, float] = field(default_factory=dict)  # two standard errors of each share
+    exchange: str = "the network"
+    activities: Mapping[str, str] = field(default_factory=dict)  # replaces entries of ACTIVITIES
+
+    @property
+    def bound_by(self) -> str:
+        """The largest part of the step."""
+        return max((COMPUTE, *AVOIDABLE), key=lambda part: self.costs[part])
+
+    @property
+    def avoidable(self) -> str:
+        """The avoidable part that costs most."""
+        return max(AVOIDABLE, key=lambda part: self.costs[part])
+
+    @property
+    def cost(self) -> float:
+        """The largest avoidable cost, as a share of the step."""
+        return self.costs[self.avoidable]
+
+    def is_certain(self, part: str) -> bool:
+        """Whether the steps agree that this part costs anything."""
+        return self.costs[part] > self.noise.get(part, 0.0)
+
+    @property
+    def is_bottleneck(self) -> bool:
+        return self.cost >= DOMINANT and self.is_certain(self.avoidable)
+
+    @property
+    def cause(self) -> str:
+        """The bottleneck, or `compute` where nothing avoidable deserves that name."""
+        return self.avoidable if self.is_bottleneck else COMPUTE
+
+    def activity(self, part: str) -> str:
+        return self.activities.get(part, ACTIVITIES[part])
+
+    def label(self, part: str) -> str:
+        """A short name for tables and charts."""
+        return self.exchange.split()[1] if part == NETWORK else part
+
+    def sentence(self) -> str:
+        computing, percent, activity = share(self.costs[COMPUTE]), share(self.cost), self.activity(self.avoidable)
+        if self.is_bottleneck:
+            name = {NETWORK: self.exchange, INPUT: "the input", IMBALANCE: "imbalance"}[self.avoidable]
+            others = [part for part in AVOIDABLE if part != self.avoidable and self.costs[part] >= WORTH]
+            rest = "".join(f", {share(self.costs[part])} to {self.activity(part)}" for part in others)
+            return f"The bottleneck is {name}: {percent} of a step goes to {activity}, {computing} to computing{rest}."
+        if self.avoidable == NETWORK:
+            activity += _WHERE.get(self.exchange, "")
+        bound = "Compute-bound" if self.costs[COMPUTE] >= 0.5 else "No clear bottleneck"
+        bound = f"{bound}: {computing} of a step is computing"
+        if not self.is_certain(self.avoidable):
+            unclear = f"{percent} goes to {activity} on average, which varies too much between steps to be certain"
+            noise = share(self.noise.get(self.avoidable, 0.0))
+            return f"{bound}; {unclear} (± {noise})." if self.cost >= WORTH else f"{bound}."
+        if self.cost >= WORTH:
+            return f"{bound}. The largest avoidable cost is {activity} ({percent})."
+        return f"{bound}; {activity} is next with {percent}."
+
+
+_WHERE = {"the network": " over the network", "the exchange between processes": " between processes"}
 
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """Mean seconds of a step by cause; the four add up to `step`."""
+    """Mean seconds of a step by part; the four parts add up to `step`."""
 
     step: float
     compute: float
     imbalance: float
     input: float
     network: float
-    slowest: int | None  # the worker with the most computing of its own, when there are several
-    slowest_share: float  # of the steps in which it came last
-    steady: bool  # it is always the same one, rather than now this and now that
+    slowest: int | None  # the worker that computes longest, when there are several
+    slowest_share: float  # of the steps in which it was the slowest
+    steady: bool  # the slowest worker is usually the same one
     lockstep: bool
     workers: int
     how: str
-    sums: float = 0.0  # of `network`: the small sums of batch norm
+    sums: float = 0.0  # of `network`: synchronizing batch norm
+    hosts: int = 0  # 0 where it is not known
+    noise: Mapping[str, float] = field(default_factory=dict)  # two standard errors of each avoidable part, in seconds
 
     def cost(self, cause: str) -> float:
         """As a share of the step."""
         return float(getattr(self, cause)) / self.step if self.step else 0.0
 
     @property
+    def verdict(self) -> Verdict:
+        """What all texts about this step derive from."""
+        noise = {part: seconds / self.step if self.step else 0.0 for part, seconds in self.noise.items()}
+        activities = {}
+        if self.mixes_waiting:
+            activities[NETWORK] = "exchanging updates and waiting for other workers"
+        elif self.sums > self.network / 2:
+            activities[NETWORK] = "synchronizing batch norm and exchanging gradients"
+        if self.steady:
+            activities[IMBALANCE] = f"waiting for worker {self.slowest}"
+        costs = {part: self.cost(part) for part in (COMPUTE, *AVOIDABLE)}
+        return Verdict(costs, noise, self.exchange, activities)
+
+    @property
+    def mixes_waiting(self) -> bool:
+        """Whether `network` may contain waiting for slower workers: several workers that do not step together."""
+        return not self.lockstep and self.workers > 1
+
+    @property
+    def exchange(self) -> str:
+        """The name of the exchange: `the network` only where workers are known to run on several hosts."""
+        if self.mixes_waiting:
+            return "the exchange with other workers"
+        if self.hosts > 1:
+            return "the network"
+        return "the exchange between processes" if self.hosts == 1 else "the exchange"
+
+    @property
     def cause(self) -> str:
-        worst = max((NETWORK, INPUT, IMBALANCE), key=self.cost)
-        return worst if self.cost(worst) >= WORTH else COMPUTE
+        return self.verdict.cause
 
     @property
     def name(self) -> str:
-        return f"imbalance: worker {self.slowest}" if self.cause == IMBALANCE else self.cause
+        return self._named(self.cause)
+
+    def _named(self, cause: str) -> str:
+        return f"imbalance: worker {self.slowest}" if cause == IMBALANCE and self.steady else cause
 
     def sentence(self) -> str:
-        percent = share(self.cost(self.cause))
-        if self.cause == COMPUTE:
-            rest = {name: self.cost(name) for name in (NETWORK, INPUT, IMBALANCE)}
-            largest = max(rest, key=lambda name: rest[name])
-            return f"The bottleneck is compute: {percent} of a step; {largest} is next with {share(rest[largest])}."
-        if self.cause == IMBALANCE:
-            often = f"worker {self.slowest} most often, in {share(self.slowest_share)} of the steps"
-            who = f"worker {self.slowest} keeps the others waiting (always the same one)"
-            if not self.lockstep:
-                who = "workers that exchange nothing wait for the slowest of them"
-            elif not self.steady:
-                who = f"now this and now that worker keeps the others waiting ({often})"
-            return f"The bottleneck is imbalance: {who}, which costs {percent} of a step."
-        waits = {NETWORK: "exchanging gradients costs", INPUT: "waiting for the next batch costs"}[self.cause]
-        if self.cause == NETWORK and self.sums > self.network / 2:
-            waits = "the sums of batch norm, at which all workers wait for each other, and the gradients cost"
-        return f"The bottleneck is the {self.cause}: {waits} {percent} of a step."
+        verdict = self.verdict
+        text = verdict.sentence()
+        if self.lockstep and verdict.avoidable == IMBALANCE and verdict.cost >= WORTH:
+            often = f"Worker {self.slowest} is the slowest in {share(self.slowest_share)} of the steps."
+            text += f" {often if self.steady else 'The slowest worker varies.'}"
+        return text
 
-    def facts(self) -> dict[str, object]:
-        costs = {cause: self.cost(cause) for cause in (NETWORK, INPUT, IMBALANCE, COMPUTE)}
-        return {"cause": self.name, "cost": self.cost(self.cause), "costs": costs, "step_seconds": self.step} | {
+    def facts(self) -> dict[str, Any]:
+        verdict = self.verdict
+        largest = {
+            "cause": self._named(verdict.avoidable),
+            "cost": verdict.cost,
+            "noise": verdict.noise.get(verdict.avoidable),
+        }
+        return {
+            "cause": self.name,
+            "cost": self.cost(self.cause),
+            "costs": {cause: self.cost(cause) for cause in (*AVOIDABLE, COMPUTE)},
+            "bound_by": verdict.bound_by,
+            "largest_avoidable": largest,
+            "is_bottleneck": verdict.is_bottleneck,
+            "step_seconds": self.step,
             "slowest_worker": self.slowest,
             "sums": self.cost("sums"),
             "measured": self.how,
@@ -81,18 +192,36 @@ class Bottleneck:
         }
 
 
+def judge_costs(costs: Mapping[str, float], linked: bool, noise: float = 0.0) -> Verdict:
+    """The verdict on costs that an ablation measured: between emulated hosts where `linked`, otherwise on one machine."""
+    rest = max(0.0, 1.0 - sum(costs[part] for part in AVOIDABLE))
+    exchange = "the network" if linked else "the exchange between processes"
+    return Verdict({**costs, COMPUTE: rest}, dict.fromkeys(AVOIDABLE, noise), exchange)
+
+
+def count_hosts(record: Record) -> int:
+    """Machines that took part; 0 where that is not known. A run does not record where its parameter servers ran."""
+    hosts = len(set(record.hosts))
+    return 0 if hosts == 1 and record.last_launch.servers else hosts
+
+
 def find(record: Record) -> Bottleneck | None:
     """None when no step was measured."""
-    measured = record.measured
+    measured, hosts = record.measured, count_hosts(record)
     if not measured.count:
         return None
     if not measured.lockstep or len(measured.workers) == 1:
-        return _alone(measured)
-    return _together(measured) if len(next(iter(measured.aligned.values()))) else _alone(measured)
+        return _alone(measured, hosts)
+    return _together(measured, hosts) if len(next(iter(measured.aligned.values()))) else _alone(measured, hosts)
 
 
-def _alone(measured: MeasuredSteps) -> Bottleneck:
-    """Workers that step on their own, or only one: every second is its own, and nobody waits for a slower one."""
+def two_errors(seconds: Column) -> float:
+    """Two standard errors of the mean of these steps. One step alone leaves everything open."""
+    return 2 * float(seconds.std(ddof=1)) / len(seconds) ** 0.5 if len(seconds) > 1 else float(seconds.sum())
+
+
+def _alone(measured: MeasuredSteps, hosts: int) -> Bottleneck:
+    """Mean over workers that step on their own. Each one's seconds count as they are."""
     rows = [steps for steps in measured.workers.values() if len(steps)]
     names = ("seconds", "compute", "input", "merge", "sums")
     means = {name: float(np.mean([getattr(steps, name).mean() for steps in rows])) for name in names}
@@ -101,10 +230,13 @@ def _alone(measured: MeasuredSteps) -> Bottleneck:
     if len(rows) > 1:
         speeds = {rank: float(steps.compute.mean()) for rank, steps in measured.workers.items() if len(steps)}
         slowest = max(speeds, key=lambda rank: speeds[rank])
+    waiting, given = (
+        sum(two_errors(getattr(steps, name)) ** 2 for steps in rows) ** 0.5 / len(rows) for name in ("merge", "input")
+    )
     return Bottleneck(
         step=means["seconds"],
         compute=means["compute"],
-        imbalance=means["merge"] if alone else 0.0,  # who sends nothing can only wait for others
+        imbalance=means["merge"] if alone else 0.0,  # a worker that sends nothing can only wait for others
         input=means["input"],
         network=0.0 if alone else means["merge"],
         slowest=slowest,
@@ -114,22 +246,25 @@ def _alone(measured: MeasuredSteps) -> Bottleneck:
         workers=len(rows),
         how=measured.how("mean", who),
         sums=means["sums"],
+        hosts=hosts,
+        noise={IMBALANCE if alone else NETWORK: waiting, INPUT: given},
     )
 
 
-def _together(measured: MeasuredSteps) -> Bottleneck:
+def _together(measured: MeasuredSteps, hosts: int) -> Bottleneck:
     compute, waiting, given = measured.stack("compute"), measured.stack("merge"), measured.stack("input")
     ranks = list(measured.aligned)
     last = waiting.argmin(0)  # [steps]: the worker that waited least
     here = np.arange(waiting.shape[1])
     uneven = unequal(compute, last)
-    parts = {
-        "compute": float(uneven.fair.mean()),
-        "imbalance": float((compute[last, here] - uneven.fair).mean()),
-        "input": float(given[last, here].mean()),
-        "network": float(waiting[last, here].mean()),
+    seconds = {
+        COMPUTE: uneven.fair,
+        IMBALANCE: compute[last, here] - uneven.fair,
+        INPUT: given[last, here],
+        NETWORK: waiting[last, here],
     }
-    if parts["imbalance"] < 0:  # noise: the last one did not compute more
+    parts = {name: float(column.mean()) for name, column in seconds.items()}
+    if parts["imbalance"] < 0:  # noise: the slowest worker did not compute more than the others
         parts["compute"], parts["imbalance"] = parts["compute"] + parts["imbalance"], 0.0
     return Bottleneck(
         step=sum(parts.values()),
@@ -140,32 +275,26 @@ def _together(measured: MeasuredSteps) -> Bottleneck:
         workers=len(ranks),
         how=f"{measured.how('mean', f'journals of {len(ranks)} workers')}; the worker that waited least in each step",
         sums=float(measured.stack("sums")[last, here].mean()),
+        hosts=hosts,
+        noise={name: two_errors(seconds[name]) for name in AVOIDABLE},
         **parts,
     )
 
 
 @dataclass(frozen=True)
 class Unequal:
-    slowest: int  # row of the worker that has the most to do in the mean
-    steady: bool  # it is always the same one, rather than now this and now that
-    fair: Column  # seconds that each step would take: all as fast as the others, or the same work dealt out evenly
+    slowest: int  # row of the worker that computes longest on average
+    steady: bool  # the slowest worker is usually the same one
+    fair: Column  # seconds of each step if the slowest worker were as fast as the others, or the work evenly divided
 
 
 def unequal(work: Column, last: npt.NDArray[np.intp]) -> Unequal:
-    """From the seconds of work [workers, steps], and who was last in each step. A worker that is always late is compared
-    with the others; where it is now this and now that one, the work could have been dealt out better."""
+    """Compares the seconds of work [workers, steps] with those of the slowest worker of each step. A worker that is
+    usually the slowest is compared with the others. Where the slowest worker varies, it is compared with the mean of all:
+    the work could have been divided better."""
     fair = work.mean(0)
     late = float((work[last, np.arange(work.shape[1])] - fair).mean())
     excess = work.mean(1) - fair.mean()
     slowest = int(excess.argmax())
     steady = bool(excess[slowest] > 0.5 * late > 0)
     return Unequal(slowest, steady, np.delete(work, slowest, 0).mean(0) if steady else fair)
-
-
-def describe(found: Bottleneck) -> str:
-    """The whole step in one sentence."""
-    parts = ", ".join(
-        f"{name} {milliseconds(getattr(found, name))} ({share(found.cost(name))})"
-        for name in (COMPUTE, IMBALANCE, INPUT, NETWORK)
-    )
-    return f"A step of {milliseconds(found.step)} is {parts}."

@@ -20,7 +20,7 @@ from lockstep.explain.answers import (
     trained,
     utilisation,
 )
-from lockstep.explain.bottleneck import NOT_PROVEN
+from lockstep.explain.bottleneck import AVOIDABLE, NOT_PROVEN, Bottleneck, judge_costs
 from lockstep.explain.formatting import count, milliseconds, number, plural, seconds, shown
 from lockstep.explain.pages.charts import bars
 from lockstep.explain.pages.html_page import render, templates
@@ -35,7 +35,7 @@ EXAMPLES = 3
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that is said of a run."""
+    """Everything that is reported about a run."""
 
     name: str
     made: float
@@ -73,17 +73,17 @@ class Report:
 
 @dataclass(frozen=True)
 class ProofFacts:
-    """What runs without communication, without input and alone have shown."""
+    """The result of an ablation: runs without communication, with free input, and of one worker alone."""
 
     told: dict[str, Any]
     sentence: str
-    rows: list[tuple[str, str, str]]  # what was left out, seconds a step, change
+    rows: list[tuple[str, str, str]]  # what was left out, step time, change
     charts: list[Chart]
 
 
 def make(path: Path, name: str | None = None, running: bool | None = None) -> Report:
-    """Reads a run directory and answers everything that can be answered from it. `running` is for a copy of a run
-    elsewhere, which cannot tell by itself."""
+    """Reads a run directory and answers everything that can be answered from it. `running` says whether the run is still
+    training, where `path` is a copy that cannot show it."""
     record = Record.open(path, name, running)
     seen, wall = machines(record), duration.measure(record)
     held_back = bottleneck.find(record)
@@ -103,11 +103,10 @@ def make(path: Path, name: str | None = None, running: bool | None = None) -> Re
         correlation.answer(record, seen),
     ]
     summary, proof = summary_of(record), _proof(record)
-    said = held_back.sentence() if held_back else "What held it back was not measured."
     verdict = [
         _what_happened(summary, wall),
         _what_was_learned(summary, learned, by_heart),
-        proof.sentence if proof and proof.told.get("bottleneck") != NOT_PROVEN else said,
+        _what_it_is_bound_by(held_back, proof),
     ]
     changes = advice.rank(record, wall, held_back, learned, by_heart)
     return Report(
@@ -132,28 +131,36 @@ def _what_happened(summary: Summary, wall: duration.Duration) -> str:
     state = {"running": "is running and has taken", "finished": "finished", "stopped": "was stopped after"}.get(
         summary.state, "was cut off after"
     )
-    speed = f", {count(summary.words_per_second)} {summary.unit} a second" if summary.words_per_second else ""
+    speed = f", {count(summary.words_per_second)} {summary.unit} per second" if summary.words_per_second else ""
     return f"The run {state} {plural(summary.step, 'step')} in {seconds(wall.wall)}{with_whom}{speed}."
 
 
 def _what_was_learned(summary: Summary, learned: trained.Trained, by_heart: overfitting.Overfitting) -> str:
     if summary.best_score is None:
-        return "How well it learned is not known: nothing was evaluated."
+        return "How well the model learned is not known: nothing was evaluated."
     best = f"the best {shown(summary.metric)} was {number(summary.best_score)} at step {count(summary.best_step or 0)}"
     if summary.on_test and summary.last_score is not None:
         last = f"{shown(summary.metric)} on the test set was {number(summary.last_score)} at the last evaluation"
-        best = f"{last} ({best}, chosen by that set itself)" if summary.last_score != summary.best_score else last
+        best = f"{last} ({best}, selected on that same set)" if summary.last_score != summary.best_score else last
     if by_heart.verdict == overfitting.OVERFITTING and by_heart.best is not None:
         turn = count(by_heart.steps[by_heart.best])
         return f"The model is overfitting: its validation loss was lowest at step {turn} and has risen since; {best}."
     word = {trained.TRAINED: "The model is trained", trained.LEARNING: "The model is still learning"}.get(
-        learned.verdict, "Whether the model is fully trained is too early to say"
+        learned.verdict, "It is too early to say whether the model is fully trained"
     )
     heart = {
-        overfitting.WIDENING: "the gap between training and validation widens",
+        overfitting.WIDENING: "the gap between training and validation loss widens",
         overfitting.NOT_OVERFITTING: "there is no overfitting",
     }.get(by_heart.verdict, "overfitting cannot be judged yet")
     return f"{word}, and {heart}; {best}."
+
+
+def _what_it_is_bound_by(held_back: Bottleneck | None, proof: ProofFacts | None) -> str:
+    """The proof's sentence where its trials had a network if and only if the run had one, otherwise the journals'."""
+    several = held_back is not None and held_back.hosts > 1
+    if proof and proof.told.get("bottleneck") != NOT_PROVEN and bool(proof.told.get("link")) == several:
+        return proof.sentence
+    return held_back.sentence() if held_back else "What a step is made of was not measured."
 
 
 def _proof(record: Record) -> ProofFacts | None:
@@ -164,26 +171,26 @@ def _proof(record: Record) -> ProofFacts | None:
     names = {
         "step_seconds": "as it is",
         "without_communication_seconds": "without communication",
-        "free_input_seconds": "input for free",
+        "free_input_seconds": "with free input",
         "alone_seconds": "one worker alone",
     }
     known = {label: float(told[key]) for key, label in names.items() if isinstance(told.get(key), int | float)}
     rows = [(label, milliseconds(value), f"{value / step - 1:+.1%}") for label, value in known.items()]
     texts = [text for _, text, _ in rows]
     says = ", ".join(f"{label} {text}" for label, text in zip(known, texts, strict=True))
-    title = "A step in runs that leave something out"
+    title = "Step time with one thing left out"
     chart = bars("proof", title, says, list(known), [1e3 * one for one in known.values()], texts, "milliseconds")
     sentence = str(told.get("sentence") or says).strip().rstrip(".")
-    cause = (
-        f"The bottleneck is {told['bottleneck']}, proven by leaving things out" if "bottleneck" in told else "Proven"
-    )
     if told.get("bottleneck") == NOT_PROVEN:
-        cause = "Nothing is proven"
-    return ProofFacts(told, f"{cause}: {sentence}.", rows, [chart])
+        return ProofFacts(told, f"Nothing is proven: {sentence}.", rows, [chart])
+    verdict, costs = told.get("verdict", ""), told.get("costs")
+    if not verdict and isinstance(costs, dict) and all(isinstance(costs.get(part), int | float) for part in AVOIDABLE):
+        verdict = judge_costs(costs, bool(told.get("link"))).sentence()  # a proof of version 0.1.0
+    return ProofFacts(told, f"{verdict} Proven by ablation: {sentence}.".lstrip(), rows, [chart])
 
 
 def write(report: Report, folder: Path, refresh: int | None = None) -> tuple[Path, Path]:
-    """Writes report.html and report.md; `refresh` makes the page load itself again after so many seconds."""
+    """Writes report.html and report.md; `refresh` makes the page reload itself after that many seconds."""
     places = RunDirectory(folder)
     try:
         write_whole(places.report_text, text(report))

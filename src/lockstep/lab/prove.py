@@ -1,5 +1,5 @@
-"""What holds a run back, shown by doing without it: short trainings of the same job on the same machine, each without
-one thing. What the step gains is what that thing costs."""
+"""An ablation of a run: short trainings of the same job on the same machine, each without one thing. The time that a step
+gains is the cost of that thing."""
 
 import json
 import tempfile
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.errors import LockstepError
-from lockstep.explain.bottleneck import NOT_PROVEN, unequal
+from lockstep.explain.bottleneck import IMBALANCE, NOT_PROVEN, WORTH, judge_costs, unequal
 from lockstep.explain.reading.steps import Column
 from lockstep.files import read_json, write_json
 from lockstep.lab.emulated_network import EmulatedNetwork
@@ -20,21 +20,19 @@ from lockstep.lab.trial import Line, Trial, attempt
 from lockstep.run.directory import RunDirectory
 from lockstep.run.journal import read
 
-MATTERS = 0.1
-"""A cost below this share of the step is not called what holds the run back."""
-
 
 @dataclass(frozen=True)
 class Proof:
     """Medians of the measured steps. Costs are shares of the step; what is left is computing."""
 
     step_seconds: float
-    without_communication_seconds: float  # of the slowest worker, which the others wait for
+    without_communication_seconds: float  # of the slowest worker
     free_input_seconds: float
     alone_seconds: float  # one worker with its share of the batch, and the machine to itself
     costs: dict[str, float]  # network, input, imbalance
-    bottleneck: str  # network, input, imbalance: worker k, compute, or NOT_PROVEN
-    sentence: str
+    bottleneck: str  # network, input, imbalance, imbalance: worker k, compute, or NOT_PROVEN
+    sentence: str  # the measured times and the largest cost
+    verdict: str  # what a step is bound by, or that nothing is proven
     workers: int
     steps: int  # measured, of each kind
     link: str | None
@@ -46,8 +44,8 @@ class Proof:
 def prove(
     folder: Path, steps: int = 30, rounds: int = 3, link: str | None = None, say: Callable[[str], None] = print
 ) -> Proof:
-    """Runs the trials in turns, so that what else happens on the machine hits all alike, and keeps the proof in the run
-    directory. With `link` every worker is an emulated host behind a link of that rate."""
+    """Runs the trials in turns, so that other load on the machine affects all of them alike, and saves the proof in the
+    run directory. With `link` every worker is an emulated host behind a link of that rate."""
     run = RunDirectory(folder)
     last = read(run.journal).last_launch
     if last is None or not run.config.exists():
@@ -83,7 +81,7 @@ def prove(
 _TOLD = {
     "full": "the job as it is",
     "communication": "without communication",
-    "input": "with input that costs nothing",
+    "input": "with free input",
     "alone": "one worker alone",
 }
 
@@ -97,23 +95,24 @@ def _settings(choices: dict[str, Any], launch: Line, steps: int) -> list[str]:
 
 
 def one_share(batch: dict[str, int | None], workers: int) -> list[str]:
-    """Settings of the batch that one of so many workers computes."""
+    """Settings of the share of a batch that each of the `workers` computes."""
     sizes = {name: batch.get(name) for name in ("words", "sentences", "images")}
     return [f"batch.{name}={'null' if size is None else max(1, size // workers)}" for name, size in sizes.items()]
 
 
 def judge(found: dict[str, list[Trial]], workers: int, link: str | None = None) -> Proof:
-    """Costs from trials of every kind. Without communication nobody waits: from what each worker takes for a step follows
-    what a step in lockstep would take, that of the last one. Where workers go their own way there is no last one."""
+    """Costs from the trials of every kind. Without communication no worker waits, so that a step in lockstep would take
+    as long as its slowest worker. Workers that do not step together wait for no slowest worker."""
     step, without = _median(found["full"]), _median(found["communication"])
     free, alone = _median(found["input"]), _median(found["alone"])
-    waiting, who, slowest = 0.0, "", 0
+    waiting, who, slowest = 0.0, "", ""
     if all(line.get("scope") != "worker" for trial in found["full"] for lines in trial.steps for line in lines):
         silent = np.hstack([_by_worker(trial) for trial in found["communication"]])
         slowest_steps, uneven = silent.max(0), unequal(silent, silent.argmax(0))
         without = float(np.median(slowest_steps))
-        waiting, slowest = float(np.median(slowest_steps - uneven.fair)) / step, uneven.slowest
-        who = f"worker {slowest}" if uneven.steady else "whichever worker is last"
+        waiting = float(np.median(slowest_steps - uneven.fair)) / step
+        slowest = f": worker {uneven.slowest}" if uneven.steady else ""
+        who = f"worker {uneven.slowest}" if uneven.steady else "the slowest worker, which varies,"
     costs = {
         "network": max(0.0, 1 - without / step),
         "input": max(0.0, 1 - free / step),
@@ -126,19 +125,22 @@ def judge(found: dict[str, list[Trial]], workers: int, link: str | None = None) 
         f"one worker alone {_ms(alone)}"
     )
     scatter = max(without, free) / step - 1  # nothing can take longer for being left out
-    if scatter > max(MATTERS, costs[name]):
-        bottleneck = NOT_PROVEN
+    verdict = judge_costs(costs, link is not None, max(0.0, scatter))
+    bottleneck, text = verdict.cause, verdict.sentence()
+    if scatter > max(WORTH, costs[name]):
+        bottleneck, text = NOT_PROVEN, "Nothing is proven."
         sentence = (
             f"{figures}: steps were up to {scatter:.0%} longer with something left out, so the trials vary more than "
-            "anything costs; repeat it with more rounds and nothing else on the machine"
+            "anything costs; repeat with more rounds and nothing else running on the machine"
         )
-    elif costs[name] < MATTERS:
-        bottleneck, sentence = "compute", f"{figures}: computing is what takes the time"
+    elif costs[name] < WORTH:
+        sentence = f"{figures}: nothing that was left out costs {WORTH:.0%} or more"
     else:
-        bottleneck = f"imbalance: worker {slowest}" if name == "imbalance" else name
         sentence = f"{figures}: {said} costs {costs[name]:.0%}"
+    if bottleneck == IMBALANCE:
+        bottleneck += slowest
     measured = sum(len(trial.measured[0]) for trial in found["full"])
-    return Proof(step, without, free, alone, costs, bottleneck, sentence, workers, measured, link)
+    return Proof(step, without, free, alone, costs, bottleneck, sentence, text, workers, measured, link)
 
 
 def _by_worker(trial: Trial) -> Column:
@@ -149,7 +151,7 @@ def _by_worker(trial: Trial) -> Column:
 
 
 def _median(trials: list[Trial]) -> float:
-    """Of all workers: those that step together take the same time."""
+    """The median step of all workers: those that step together take the same time."""
     return median(line["seconds"] for trial in trials for lines in trial.measured for line in lines)
 
 

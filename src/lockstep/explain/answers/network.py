@@ -1,11 +1,11 @@
-"""Question 5: what crossed the network, how fast, and what waiting for it costs."""
+"""Question 5: what the workers exchanged, how fast, and what waiting for it costs."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from lockstep.explain.answer import Answer, Figure, Tone, missing, told
-from lockstep.explain.bottleneck import NETWORK, Bottleneck
+from lockstep.explain.bottleneck import COMPUTE, IMBALANCE, INPUT, NETWORK, WORTH, Bottleneck, count_hosts
 from lockstep.explain.formatting import bits, count, megabytes, milliseconds, number, plural, share
 from lockstep.explain.pages import charts
 from lockstep.explain.reading.machines import Machines, links
@@ -21,10 +21,10 @@ class ExchangeTraffic:
     """What the workers sent to each other."""
 
     bytes_per_step: float  # of one worker, mean
-    bytes_of_sums: float  # of them the small sums of batch norm
-    travel: float  # mean seconds a step in which gradients were under way, for the worker that waited least
+    bytes_of_sums: float  # of them for synchronizing batch norm
+    travel: float  # mean seconds per step in which gradients were in flight, for the worker that waited least
     exposed: float  # mean share of a step that workers waited in merge
-    hosts: int
+    hosts: int  # 0 where it is not known
     link_bits: float | None
     probe_bits: float | None
     latency: float | None
@@ -32,7 +32,7 @@ class ExchangeTraffic:
 
     @property
     def bits(self) -> float | None:
-        """Rate of a worker while gradients were under way."""
+        """Rate at which a worker sent while gradients were in flight."""
         sent = self.bytes_per_step - self.bytes_of_sums
         return 8 * sent / self.travel if self.travel > 0 and sent else None
 
@@ -59,7 +59,7 @@ def measure(record: Record, seen: Machines) -> ExchangeTraffic | None:
         bytes_of_sums=float(np.mean([steps.sums_bytes.mean() for steps in everybody])),
         travel=float(travel(measured).mean()),
         exposed=float(np.mean([steps.merge.sum() / steps.seconds.sum() for steps in everybody])),
-        hosts=len(set(record.hosts)) or 1,
+        hosts=count_hosts(record),
         link_bits=first("link_bits") or by_interface,
         probe_bits=first("probe_bits"),
         latency=first("latency_seconds"),
@@ -68,8 +68,8 @@ def measure(record: Record, seen: Machines) -> ExchangeTraffic | None:
 
 
 def travel(measured: MeasuredSteps) -> Column:
-    """Seconds per step in which gradients were under way, as the worker saw it that waited least: whoever comes early
-    counts waiting for the others as travel."""
+    """Seconds per step in which gradients were in flight, as measured by the worker that waited least. The other workers
+    cannot tell this from waiting for a slower worker."""
     if not measured.lockstep:
         return np.nan_to_num(measured.primary.under_way)
     return np.nan_to_num(measured.stack("under_way")).min(0)
@@ -83,47 +83,88 @@ def answer(record: Record, found: Bottleneck | None, traffic: ExchangeTraffic | 
     if found is None or traffic is None:
         return Answer(5, QUESTION, "not measured", "No step outside the warm-up was measured.", "unknown")
     if not traffic.bytes_per_step:
-        text = f"No: {nothing_sent(record.measured)}, and nothing crossed a network."
+        text = f"No: {nothing_sent(record.measured)}, so no network was used."
         figures = [told("sent per step and worker", 0.0, megabytes, record.measured.how("mean"))]
         return Answer(5, QUESTION, "no network used", text, "good", figures, [_parts_chart(found)])
-    yes, cost = found.cause == NETWORK, share(found.cost(NETWORK))
-    where = "processes of one machine" if traffic.local else f"{plural(traffic.hosts, 'machine')}"
-    what = "the exchange" if found.sums else "exchanging gradients"
     text = (
-        f"{'Yes' if yes else 'No'}: {what} between {where} costs {cost} of a step that nothing hides. "
-        f"Workers waited {share(traffic.exposed)} of their time; the difference is waiting for slower workers. "
-        f"Each worker sends {megabytes(traffic.bytes_per_step)} a step"
+        f"{_verdict(found)} {_waiting(found, traffic)} Each worker sends {megabytes(traffic.bytes_per_step)} per step"
     )
-    text += f", at {bits(traffic.bits)} while gradients travel." if traffic.bits is not None else "."
+    text += f", at {bits(traffic.bits)} while gradients are in flight." if traffic.bits is not None else "."
     if found.sums:
+        sums, gradients = share(found.cost("sums")), share(found.cost(NETWORK) - found.cost("sums"))
         text += (
-            f" Of this, {share(found.cost('sums'))} of a step goes to the small sums of batch norm, at which all workers "
-            f"wait for each other, and {share(found.cost(NETWORK) - found.cost('sums'))} to gradients."
+            f" Of this, synchronizing batch norm takes {sums} of a step, in which all workers wait for each other, and "
+            f"gradients take {gradients}."
         )
     if traffic.local:
-        text += " Everything stayed inside one machine, so a link speed would say nothing here."
+        text += " All workers ran on one machine, so no link was used."
     elif traffic.probe_bits and traffic.bits:
-        text += f" That is {share(traffic.bits / traffic.probe_bits)} of what a probe between the hosts reached."
-    tone: Tone = "mind" if yes else "good"
+        text += (
+            f" That is {share(traffic.bits / traffic.probe_bits)} of the rate that a probe between the hosts reached."
+        )
     drawn = [_parts_chart(found)]
     if not traffic.local and traffic.bits is not None:
         drawn.append(_rates_chart(traffic))
-    short = f"{'yes' if yes else 'no'}, {cost} of a step"
+    short, tone = _short(found)
     return Answer(5, QUESTION, short, text, tone, _figures(record, found, traffic), drawn)
+
+
+def _is_bottleneck(found: Bottleneck) -> bool:
+    return found.verdict.cause == NETWORK
+
+
+def _is_uncertain(found: Bottleneck) -> bool:
+    return found.cost(NETWORK) >= WORTH and not found.verdict.is_certain(NETWORK)
+
+
+def _short(found: Bottleneck) -> tuple[str, Tone]:
+    cost = f"{share(found.cost(NETWORK))} of a step"
+    if _is_uncertain(found):
+        return f"not certain, {cost}", "unknown"
+    if not _is_bottleneck(found):
+        return f"no, {cost}", "good" if found.cost(NETWORK) < WORTH else "plain"
+    if found.mixes_waiting:
+        return f"possibly, {cost}", "mind"
+    return f"yes, {cost}" if found.hosts > 1 else f"{found.exchange} was, {cost}", "mind"
+
+
+def _verdict(found: Bottleneck) -> str:
+    """The answer in one or two sentences, consistent with the verdict on the step."""
+    verdict, cost, computing = found.verdict, share(found.cost(NETWORK)), share(found.cost(COMPUTE))
+    where = {0: "", 1: " between processes of one machine"}.get(found.hosts, f" between {found.hosts} machines")
+    what = verdict.activity(NETWORK)
+    what = what if found.mixes_waiting else what + where
+    costs = f"{cost} of a step goes to {what}."
+    if _is_uncertain(found):
+        return f"Not certain: {costs} This varies too much between steps (± {share(verdict.noise[NETWORK])})."
+    if _is_bottleneck(found) and found.mixes_waiting:
+        return f"Possibly: {costs} The workers do not step together, so their journals cannot tell the two apart."
+    if _is_bottleneck(found):
+        return f"Yes: {costs}" if found.hosts > 1 else f"{found.exchange.capitalize()} was: {costs}"
+    if verdict.avoidable == NETWORK and found.cost(NETWORK) >= WORTH:
+        return f"No: {costs} It is the largest avoidable cost; computing takes {computing}."
+    if found.cost(NETWORK) >= WORTH:
+        return f"No: {costs} {verdict.activity(verdict.avoidable).capitalize()} costs more ({share(verdict.cost)})."
+    return f"No: {costs}"
+
+
+def _waiting(found: Bottleneck, traffic: ExchangeTraffic) -> str:
+    text = f"Workers waited {share(traffic.exposed)} of their time"
+    return f"{text}." if found.mixes_waiting else f"{text}; the difference is waiting for slower workers."
 
 
 def _figures(record: Record, found: Bottleneck, traffic: ExchangeTraffic) -> list[Figure]:
     how = record.measured.how("mean", f"journals of {plural(len(record.measured.workers), 'worker')}")
-    ring = " (a ring passes 2 (n - 1) / n of the gradients)" if record.launch.get("strategy") == "allreduce" else ""
+    ring = " (a ring sends 2 (n - 1) / n of the gradients)" if record.launch.get("strategy") == "allreduce" else ""
     slower = max(0.0, traffic.exposed - found.cost(NETWORK))
     figures = [
         told("sent per step and worker", traffic.bytes_per_step, megabytes, f"counted by the strategy{ring}; {how}"),
         told("exposed waiting", traffic.exposed, share, f"merge over the step's seconds; {how}"),
         told("of it the exchange itself", found.cost(NETWORK), share, found.how),
-        told("of it waiting for slower workers", slower, share, "the difference of both"),
+        told("of it waiting for slower workers", slower, share, "the difference of the two"),
     ]
     if found.sums:
-        how_sums = f"of the step, a part of the exchange: small sums in the middle of both passes; {found.how}"
+        how_sums = f"share of the step, part of the exchange, within the forward and backward passes; {found.how}"
         figures.append(told("sums of batch norm", found.cost("sums"), share, how_sums))
     if traffic.bits is not None:
         how = "bytes of gradients over exposed and overlapped merge of the worker that waited least"
@@ -133,20 +174,20 @@ def _figures(record: Record, found: Bottleneck, traffic: ExchangeTraffic) -> lis
     else:
         figures += _link(traffic)
     if traffic.wire_bits is not None:
-        how = "bytes sent by the busiest interface over the whole run, system samples; other programs are in it"
+        how = "bytes sent by the busiest interface over the run, by all programs, system samples"
         figures.append(told("on the interface", traffic.wire_bits, bits, how))
     late = np.concatenate([steps.staleness for steps in record.measured.workers.values()])
     late = late[np.isfinite(late)]
     if len(late):
         how = f"updates by others between reading and writing, mean of {count(len(late))} steps of all workers"
-        figures.append(told("staleness", float(late.mean()), number, f"{how}; the most was {count(late.max())}"))
+        figures.append(told("staleness", float(late.mean()), number, f"{how}; the maximum was {count(late.max())}"))
     return figures
 
 
 def _link(traffic: ExchangeTraffic) -> list[Figure]:
     figures = []
     for name, value, how in (
-        ("link speed", traffic.link_bits, "what the interface says of itself"),
+        ("link speed", traffic.link_bits, "reported by the interface"),
         ("probe between the hosts", traffic.probe_bits, "measured in the run"),
     ):
         if value is None:
@@ -154,17 +195,18 @@ def _link(traffic: ExchangeTraffic) -> list[Figure]:
             continue
         figures.append(told(name, value, bits, how))
         if traffic.bits is not None:
-            figures.append(told(f"rate against the {name}", traffic.bits / value, share, "ratio of both"))
+            figures.append(told(f"rate against the {name}", traffic.bits / value, share, "ratio of the two"))
     if traffic.latency is not None:
         figures.append(told("latency", traffic.latency, milliseconds, "probe between the hosts"))
     return figures
 
 
 def _parts_chart(found: Bottleneck) -> charts.Chart:
-    colours = {"compute": "--blue", "imbalance": "--orange", "input": "--purple", "network": "--vermilion"}
-    parts = {name: ([getattr(found, name) * 1e3], colour) for name, colour in colours.items()}
-    costs = ", ".join(f"{name} {share(found.cost(name))}" for name in parts)
-    title = "What a step is made of, for the last worker"
+    colours = {COMPUTE: "--blue", IMBALANCE: "--orange", INPUT: "--purple", NETWORK: "--vermilion"}
+    label = found.verdict.label
+    parts = {label(name): ([getattr(found, name) * 1e3], colour) for name, colour in colours.items()}
+    costs = ", ".join(f"{label(name)} {share(found.cost(name))}" for name in colours)
+    title = "What a step of the slowest worker is made of" if found.lockstep else "What a step is made of"
     says = f"{costs} of a step of {milliseconds(found.step)}"
     return charts.stacked("step-parts", title, says, ["step"], parts, "milliseconds")
 

@@ -52,20 +52,13 @@ def answer(record: Record, found: Bottleneck | None, seen: Machines, duration: D
     waits = {name: float(np.mean([one.phases[name] / one.seconds for one in used])) for name in ("input", "merge")}
     text = (
         f"The {plural(len(used), 'worker')} on {record.device.upper()} computed during {share(busy)} of a step; "
-        f"{share(waits['merge'])} went into waiting for gradients and other workers, {share(waits['input'])} into waiting "
-        f"for input."
+        f"{share(waits['merge'])} was waiting for gradients and other workers, {share(waits['input'])} waiting for input."
     )
     if found.lockstep:
-        who = (
-            f"worker {found.slowest} has the most to compute"
-            if found.steady
-            else "now this and now that worker is last"
-        )
-        text += f" Unequal work costs {share(found.cost(IMBALANCE))} of a step ({who})."
+        who = f"worker {found.slowest} computes longest" if found.steady else "the slowest worker varies"
+        text += f" Imbalance costs {share(found.cost(IMBALANCE))} of a step ({who})."
     if record.device == "cuda":
-        text += (
-            " A GPU that waits inside a communication kernel shows as busy in other monitors; here it does not count."
-        )
+        text += " A GPU that waits inside a communication kernel shows as busy in other monitors, but not here."
     figures = [*_busy(record, found, duration, used), *_arithmetic(record), *_sampled(seen)]
     tone: Tone = "good" if busy >= FULL else "mind"
     return Answer(4, QUESTION, f"{share(busy)} busy", text, tone, figures, [_chart(used)])
@@ -79,11 +72,11 @@ def _busy(record: Record, found: Bottleneck, duration: Duration, used: list[Usag
         figures.append(told("busy, least of all workers", min(one.busy for one in used), share, how))
     if duration.wall:
         computing = sum(duration.parts[phase] for phase in ("forward", "backward", "update"))
-        how = "the same over the wall time: evaluations, checkpoints and start count as not training"
+        how = "the same over the wall time, which includes start, evaluations and checkpoints"
         figures.append(told("busy of the wall time, worker 0", computing / duration.wall, share, how))
     if found.lockstep:
         than = "that of the others" if found.steady else "the mean of all"
-        how = f"computing of the last worker less {than}, over the step; {found.how}"
+        how = f"compute time of the slowest worker minus {than}, over the step; {found.how}"
         figures.append(told("imbalance", found.cost(IMBALANCE), share, how))
         how = f"share of steps in which it waited least; {plural(found.workers, 'worker')}"
         figures.append(told(f"worker {found.slowest} came last", found.slowest_share, share, how))
@@ -108,10 +101,10 @@ def _sampled(seen: Machines) -> list[Figure]:
         return [missing("processor, memory, GPU counters", "the journal has no system samples")]
     figures = []
     for rank, cores in list(seen.cpu.items())[:MOST_WORKERS]:
-        how = "mean of the system samples; spinning while waiting counts as use here"
+        how = "mean of the system samples; spinning while waiting counts as use"
         figures.append(told(f"processor cores used, worker {rank}", cores, number, how))
     if seen.resident:
-        how = "most resident memory of any worker, system samples"
+        how = "largest resident memory of any worker, system samples"
         figures.append(told("memory of a worker", max(seen.resident.values()), megabytes, how))
     for host in list(seen.hosts.values())[:MOST_HOSTS]:
         if host.cores_busy:
@@ -133,7 +126,7 @@ def _gpu(gpu: Gpu, name: str) -> list[Figure]:
         how = f"share of multiprocessors with work, mean of {count(len(gpu.sm_activity))} samples"
         figures.append(told(f"{name}: SM activity", float(np.mean(gpu.sm_activity)), share, how))
     if gpu.memory_used:
-        figures.append(told(f"{name}: memory", max(gpu.memory_used), megabytes, "the most of all samples"))
+        figures.append(told(f"{name}: memory", max(gpu.memory_used), megabytes, "maximum of all samples"))
     return figures
 
 
