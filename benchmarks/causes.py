@@ -1,6 +1,6 @@
-"""Are causes named that are known? Runs that are held back on purpose: by the network, by their input, by a slow worker,
-by nothing. The verdict of the report, which knows the journal alone, is laid beside what `lockstep prove` finds by doing
-without.
+"""Are known causes found? Runs that are slowed down on purpose: by the network, by their input, by a slow worker, by
+nothing. The verdict of the report, which knows the journal alone, is compared with the ablation of `lockstep prove`. Every
+cause but the last costs more than a quarter of a step, so that both must call it the bottleneck.
 
 Needs root, for the emulated network.
 """
@@ -27,7 +27,7 @@ from lockstep.lab.trial import attempt
 
 @dataclass(frozen=True)
 class Cause:
-    """Something that holds a run back, and what it should be called."""
+    """Something that slows a run down, and its expected name."""
 
     made: str
     name: str
@@ -64,7 +64,7 @@ def main() -> None:
     prepare = [sys.executable, "-m", "lockstep", "prepare", str(options.config), *options.settings]
     subprocess.run(prepare, check=True, capture_output=True)
     once = [f"train.steps={options.steps}", *(f"train.{name}_every=1000000" for name in ("evaluate", "checkpoint"))]
-    table = Table("made for it", "named", "cost, from the journal", "cost, by doing without", "ratio")
+    table = Table("slowed down by", "named", "cost, from the journal", "cost, by ablation", "ratio")
     with tempfile.TemporaryDirectory() as folder:
         for place, cause in enumerate(CAUSES):
             if options.only not in (None, cause.name):
@@ -77,7 +77,7 @@ def main() -> None:
             say.print(found.sentence())
             with faulty(cause.fault):
                 proof = prove(run, options.steps, options.rounds, cause.link, say.print)
-            say.print(proof.sentence)
+            say.print(f"{proof.verdict} {proof.sentence}.")
             stated, shown = found.cost(found.cause), proof.costs.get(found.cause, 1 - sum(proof.costs.values()))
             right = "yes" if found.name == proof.bottleneck == cause.name else f"NO: {found.name}, {proof.bottleneck}"
             ratio = f"{stated / shown:.2f}" if shown else "-"

@@ -1,4 +1,4 @@
-"""What holds a run back is shown by doing without it, and the report takes the proof over."""
+"""What slows a run down is measured by ablation, and the report includes the proof."""
 
 import json
 from pathlib import Path
@@ -21,6 +21,8 @@ def test_a_slow_worker_is_proved_and_the_report_says_so(tiny: Tiny, tmp_path: Pa
     assert json.loads((run / "proof.json").read_text()) == proof
     facts = json.loads(lockstep("report", run, "--json").stdout)
     assert proof["sentence"] in json.dumps(facts, ensure_ascii=False)
+    assert proof["verdict"].startswith("The bottleneck is imbalance: ")
+    assert facts["verdict"][2] == f"{proof['verdict']} Proven by ablation: {proof['sentence']}."
     assert len((run / "journal" / "worker-0000.jsonl").read_text().splitlines()) > 12, "the run itself was not touched"
     assert not list(run.glob("full*"))
 

@@ -31,7 +31,7 @@ def test_the_example_trains_the_same_with_two_workers(tmp_path: Path, monkeypatc
     assert alone[-1]["loss"] < 0.5 * alone[0]["loss"]
     assert "characters/s" in shown
     report = Path("alone/report.md").read_text()
-    assert "characters a second" in report
+    assert "characters per second" in report
     assert "label smoothing and dropout" not in report
     assert "translates nothing" in lockstep("translate", "alone", code=2).stderr
 

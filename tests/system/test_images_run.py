@@ -29,9 +29,9 @@ def test_more_steps_go_on_from_the_last_one(run: Path) -> None:
 
 def test_the_report_counts_images(run: Path) -> None:
     text = (run / "report.md").read_text()
-    assert "60 images of 32 x 32 points and 3 channels, 10 classes" in text
-    assert "those of the test images" in text
-    assert "images a second" in text
+    assert "60 images of 32 x 32 pixels and 3 channels, 10 classes" in text
+    assert "measured on the test images" in text
+    assert "images per second" in text
     assert "accuracy" in text
     assert "passes through the images" in text
     text = text.partition("- python ")[0]  # versions of libraries follow, and the config

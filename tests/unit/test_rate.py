@@ -31,14 +31,14 @@ def test_a_journal_that_follows_the_formula_is_said_to(tmp_path: Path) -> None:
     MadeUp(tmp_path).launch(range(1, 21))
     answer = rate.answer(Record.open(tmp_path))
     assert "follows the formula at every step" in answer.text
-    assert "rises in a straight line for 4 steps" in answer.text
+    assert "rises linearly during a warm-up of 4 steps" in answer.text
     assert answer.short == "constant, peak 0.001"
 
 
 def test_a_journal_that_departs_from_the_formula_is_said_to(tmp_path: Path) -> None:
     MadeUp(tmp_path).launch(range(1, 21), rate=lambda step: 1.1 * rising(step))
     answer = rate.answer(Record.open(tmp_path))
-    assert "departs from the formula by up to 10.0 % of the peak" in answer.text
+    assert "deviates from the formula by up to 10.0 % of the peak" in answer.text
     assert answer.tone == "mind"
 
 

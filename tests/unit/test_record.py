@@ -90,7 +90,7 @@ def test_steps_with_other_settings_of_a_strategy_are_not_mixed_in(tmp_path: Path
     assert record.last_setting == (2, 3)
     assert [launch.way for launch in record.launches] == ["server sync on 1 server", *["server async on 1 server"] * 2]
     assert summarise(tmp_path).way == "server async on 1 server"
-    assert "this is the time of a share" in make(tmp_path).answers[9].text
+    assert "this is the time of one share" in make(tmp_path).answers[9].text
 
 
 def test_damaged_lines_are_skipped_and_counted(tmp_path: Path) -> None:

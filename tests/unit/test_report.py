@@ -201,9 +201,14 @@ def test_the_correlation_tells_a_slow_network_from_a_slow_machine(tmp_path: Path
     def machine(rank: int, step: int) -> Phases:
         return {name: seconds * (1 + step % 5) for name, seconds in PLAIN.items()}
 
-    slow_network = made(tmp_path / "a", phases=network).answers[10]
+    run = MadeUp(tmp_path / "a", hosts=["one", "two"])
+    run.launch(range(1, 101), phases=network)
+    slow_network = make(run.folder).answers[10]
+    one_machine = made(tmp_path / "c", phases=network).answers[10]
     slow_machine = made(tmp_path / "b", phases=machine).answers[10]
-    assert "faster network" in slow_network.text
+    assert "a faster network or sending less makes them shorter" in slow_network.text
+    assert "network" not in one_machine.text
+    assert "sending less makes them shorter" in one_machine.text
     assert "something else slows both" in slow_machine.text
     for answer in (slow_network, slow_machine):
         (r,) = [figure.value for figure in answer.figures if figure.name == "with the time gradients travel"]

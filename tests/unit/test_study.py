@@ -103,13 +103,13 @@ def test_shares_that_are_taken_as_they_come_are_pushed_without_waiting_for_anybo
 
 
 def test_input_that_holds_back_one_worker_alone_is_told(tmp_path: Path) -> None:
-    assert not any("even one worker" in sentence for sentence in find(made_up(tmp_path)).verdict)
+    assert not any("Even one worker" in sentence for sentence in find(made_up(tmp_path)).verdict)
     study = made_up(tmp_path)
     study.trials = [
         replace(trial, sample=replace(trial.sample, phases=trial.sample.phases | {"input": 0.05}))
         for trial in study.trials
     ]
-    assert any("even one worker" in sentence for sentence in find(study).verdict)
+    assert any("Even one worker" in sentence for sentence in find(study).verdict)
 
 
 def test_a_trial_of_warmup_only_is_refused() -> None:
@@ -241,6 +241,18 @@ def test_the_verdict_names_the_largest_share_of_the_fastest_setting(tmp_path: Pa
     waiting = losses[Cell(2, "allreduce", "none", 500)]
     low, high = waiting.spread("communication")
     assert low <= waiting.shares.by_cause["communication"] <= high
+
+
+def test_rounds_that_disagree_about_the_largest_share_are_reported(tmp_path: Path) -> None:
+    study = made_up(tmp_path, strategies=("allreduce",))
+    assert "disagree" not in find(study).verdict[0]
+    late = measure(journals(4, lambda rank, step: PLAIN | {"input": 0.05}), WARMUP)
+    study.trials = [
+        replace(trial, sample=late) if trial.cell.name == "allreduce" and trial.round == 0 else trial
+        for trial in study.trials
+    ]
+    assert find(study).verdict[0].endswith("The rounds disagree about which part is the largest.")
+    assert find(study).cause == "communication"
 
 
 def test_oversubscribed_threads_are_told(tmp_path: Path) -> None:

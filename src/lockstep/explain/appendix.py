@@ -1,4 +1,4 @@
-"""What stands behind the answers: workers, launches, evaluations, settings, versions, and what could not be read."""
+"""The data behind the answers: workers, launches, evaluations, settings, versions, and what could not be read."""
 
 import json
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ def collect(record: Record) -> Appendix:
 
 
 def _workers(record: Record) -> Table:
-    """How far every worker came, side by side, and its mean step, as field report 5 broke it down."""
+    """The last step of every worker and the phases of its mean step."""
     used = usages(record)
     names = ("forward", "backward", "merge", "update", "input")
     rows = []
@@ -79,8 +79,8 @@ def _workers(record: Record) -> Table:
         f"{record.unit.split()[-1]}/s",
     )
     note = (
-        f"Milliseconds, {record.measured.how('mean', 'each worker')}. Computation is forward and backward; merge is "
-        f"exposed time; the worker's own {record.unit}."
+        f"Milliseconds, {record.measured.how('mean', 'each worker')}. Computation is forward plus backward; merge is the "
+        f"exposed part of the exchange; {record.unit} are those of the worker itself."
     )
     return Table("A step of each worker", heads, rows, note if rows else "")
 
@@ -127,7 +127,7 @@ def _faults(record: Record) -> Table:
 
 
 def _notes(record: Record) -> list[str]:
-    """What could not be read, and what else a reader of the figures should know."""
+    """What could not be read, and other facts that affect the figures."""
     _ = record.config, record.data, record.environment, record.choices, record.saved
     notes = list(dict.fromkeys(record.notes))
     if record.damaged_lines:
@@ -135,14 +135,14 @@ def _notes(record: Record) -> list[str]:
         notes.append(f"{count(record.damaged_lines)} damaged journal {have} skipped.")
     without = record.launch.get("without")
     if without:
-        notes.append(f"This run left out {', '.join(without)} to measure time: what it trained is worthless.")
+        notes.append(f"This run left out {', '.join(without)} to measure time: its model is unusable.")
     skipped = int((record.primary.steps.applied == 0).sum())
     if skipped:
-        notes.append(f"{plural(skipped, 'step')} with a gradient that was not finite changed nothing.")
+        notes.append(f"{plural(skipped, 'step')} had a gradient that was not finite and changed nothing.")
     if record.measured.partial:
         notes.append(
-            "Step times, network and utilisation are of the launches with the last setting (workers, servers, strategy, "
-            "precision, threads) only."
+            "Step times, network and utilisation cover only the launches with the last setting (workers, servers, "
+            "strategy, precision, threads)."
         )
     return notes
 

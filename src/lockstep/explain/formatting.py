@@ -1,4 +1,4 @@
-"""Figures as a person reads them."""
+"""Numbers formatted for people."""
 
 import math
 import time

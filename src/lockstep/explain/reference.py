@@ -34,9 +34,9 @@ RECIPE = {
 AHEAD, ON_TRACK, BEHIND, TOO_EARLY = "ahead", "on track", "behind", "too early to compare"
 FORMULA = Schedule("noam", peak=1.0, factor=2.0, warmup=8000, floor=0.0, steps=300_000, width=512)
 CAUTION = (
-    "Eval_BLEU_Score counts pieces that the model guesses while the right words before are given. It is no BLEU, and "
-    "comparable with this recipe's curves only: a model that has learned nothing scores about 0.9, because one with tied "
-    "embeddings repeats the word it was given, falls towards 0 in the first steps and rises from there."
+    "Eval_BLEU_Score is computed with teacher forcing: the model predicts each piece from the correct previous ones. It is "
+    "not BLEU and can only be compared with curves of this recipe. An untrained model with tied embeddings scores about "
+    "0.9, because it repeats its input; the score then falls towards 0 in the first steps and rises from there."
 )
 
 
@@ -76,7 +76,7 @@ def compare(record: Record) -> ReferenceComparison | None:
             ),
             told("difference", away, lambda value: f"{value:+.3f}", f"within {NEAR} is on track"),
         ]
-        text = f"{SCORE} is {number(score)} at {at}, and the reference had {number(wanted)} there."
+        text = f"{SCORE} is {number(score)} at {at}, where the reference had {number(wanted)}."
     else:
         verdict, last = TOO_EARLY, count(steps[-1] if len(steps) else 0)
         text = f"The reference curve begins at step {count(STEPS[0])}, and the last evaluation was at step {last}."
@@ -88,7 +88,7 @@ def compare(record: Record) -> ReferenceComparison | None:
     batch = (record.choices.get("batch") or {}).get("sentences")
     if isinstance(batch, int) and batch != SENTENCES:
         text += (
-            f" A step here holds {plural(batch, 'pair')}, in the reference {SENTENCES}: equal steps are not equal work."
+            f" A step has {plural(batch, 'pair')} here and {SENTENCES} in the reference: equal steps are unequal work."
         )
     figures += _rate(record)
     text = f"{verdict.capitalize()}: {text} {CAUTION}"

@@ -9,19 +9,19 @@ from lockstep.run.checkpoint import Checkpoint
 QUESTION_FILES = "Which files does a checkpoint consist of, and what is each for?"
 QUESTION_SIZE = "How big is a checkpoint?"
 PURPOSES = {
-    "manifest.json": "step, place in the data, scores, settings; size and SHA-256 of every other file. Written last",
-    "model/model.safetensors": "the weights alone, to use or to carry elsewhere",
-    "model/config.json": "how to build the model, and what using it needs",
+    "manifest.json": "step, position in the data, scores, settings; size and SHA-256 of every other file. Written last",
+    "model/model.safetensors": "the weights alone, for inference or export",
+    "model/config.json": "how to build the model, and the settings for inference",
     "model/vocabulary.model": "the SentencePiece vocabulary, from text to pieces and back",
 }
 COLOURS = {"state": "--blue", "model": "--green"}
-KEEPS = {"adamw": "Adam keeps two more values", "sgd": "momentum keeps one more value"}
+KEEPS = {"adamw": "Adam stores two more values", "sgd": "momentum stores one more value"}
 NONE = "No checkpoint with a readable manifest is in the run directory."
 
 
 def purpose(name: str) -> str:
     if name.startswith("state/"):
-        return "weights and optimizer state to go on training from; any number of workers can read it"
+        return "weights and optimizer state for resuming; any number of workers can read it"
     return PURPOSES.get(name, "not known to this version")
 
 
@@ -39,8 +39,8 @@ def answer_files(record: Record) -> Answer:
     files = files_of(saved)
     figures = [told(name, size, megabytes, purpose(name)) for name, size in files.items()]
     text = (
-        f"{plural(len(files), 'file')}: `state/` holds all that training needs to go on exactly where it stopped, `model/` "
-        f"what using the model needs, and `manifest.json` proves by digests that every byte is there."
+        f"{plural(len(files), 'file')}: `state/` has everything that training needs to resume exactly where it stopped, "
+        f"`model/` everything that inference needs, and `manifest.json` the digests that verify all files."
     )
     sizes = dict(sorted(_drawn(files).items(), key=lambda item: -item[1]))
     texts = [megabytes(size) for size in sizes.values()]
@@ -67,21 +67,21 @@ def answer_size(record: Record) -> Answer:
     kept = sum(sum(files_of(one).values()) for one in record.saved)
     figures = [
         told("a checkpoint", total, megabytes, f"{saved.path.name}: sizes in its manifest, and the manifest"),
-        told("of it state/", state, megabytes, "to go on training"),
-        told("of it model/", model, megabytes, "to use the model"),
+        told("of it state/", state, megabytes, "for resuming"),
+        told("of it model/", model, megabytes, "for inference"),
         told("all that are kept", kept, megabytes, f"manifests of {plural(len(record.saved), 'checkpoint')}"),
     ]
     timed = [float(line["seconds"]) for line in written if isinstance(line.get("seconds"), int | float)]
     if timed:
         how = f"mean of {plural(len(timed), 'checkpoint')} in the journal"
         figures.append(told("time to write one", sum(timed) / len(timed), seconds, how))
-    text = f"{megabytes(total)}: {megabytes(state)} to go on training and {megabytes(model)} to use the model."
+    text = f"{megabytes(total)}: {megabytes(state)} for resuming and {megabytes(model)} for inference."
     parameters, rule = record.model.get("parameters"), str(record.setting("optimizer.name"))
     if isinstance(parameters, int):
         text += f" The model has {count(parameters)} parameters of 4 bytes; {KEEPS.get(rule, KEEPS['adamw'])} for each."
     many = plural(len(record.saved), "checkpoint")
     are = "is" if len(record.saved) == 1 else "are"
-    text += f" {many} of {count(len(written))} written {are} kept, {megabytes(kept)} together."
+    text += f" {many} of {count(len(written))} written {are} kept, {megabytes(kept)} in total."
     parts = {part: ([_part(one, part) / 1e6 for one in record.saved], COLOURS[part]) for part in ("state", "model")}
     labels = [f"step {count(one.step)}" for one in record.saved]
     says = f"The last of {many} has {megabytes(total)}"

@@ -1,4 +1,4 @@
-"""Question 11: do long steps come from the network? Correlation first, and then what it means."""
+"""Question 11: whether long steps come from the exchange. The correlation first, then what it means."""
 
 from dataclasses import dataclass
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from lockstep.explain.answer import Answer, Figure, missing, told
 from lockstep.explain.answers.network import nothing_sent, travel
+from lockstep.explain.bottleneck import count_hosts
 from lockstep.explain.formatting import megabytes, number, share
 from lockstep.explain.pages import charts
 from lockstep.explain.reading.machines import Machines
@@ -16,12 +17,12 @@ from lockstep.explain.reading.steps import Column
 QUESTION = "How does the step time correlate with the network use?"
 FEWEST_STEPS = 10
 DECIDES = 0.5
-"""The exchange decides the step time when it makes up this share of its variation."""
+"""The exchange determines the step time when it accounts for this share of its variation."""
 
 
 @dataclass(frozen=True)
 class Correlation:
-    """How two columns go together: y is about start + slope * x."""
+    """The linear relation of two columns: y is about start + slope * x."""
 
     pearson: float
     spearman: float
@@ -40,7 +41,7 @@ def correlate(x: Column, y: Column) -> Correlation | None:
 
 
 def part_of_variation(part: Column, whole: Column) -> float:
-    """How much of the ups and downs of a sum one of its parts makes up; over all parts this adds up to one."""
+    """The share of a sum's variance that one of its parts accounts for. Over all parts these shares add up to one."""
     return float(np.cov(part, whole, bias=True)[0, 1] / whole.var())
 
 
@@ -60,29 +61,35 @@ def answer(record: Record, seen: Machines) -> Answer:
     how = measured.how("correlation", "seconds of worker 0")
     if by_way is None:
         figures = [missing("with the time gradients travel", "it does not vary")]
-        text, short = "Not at all: the time that gradients travel never changes.", "no correlation"
+        text, short = "Not at all: the time that gradients are in flight never changes.", "no correlation"
     else:
         waited = measured.stack("merge").min(0) if measured.lockstep else steps.merge
         part = part_of_variation(waited * 1e3, took)
         sums = part_of_variation(measured.stack("sums").min(0) * 1e3, took) if measured.lockstep else 0.0
-        text, short = _meaning(by_way, by_words, part, sums, unit), _r(by_way.pearson)
+        several = count_hosts(record) > 1
+        text, short = _meaning(by_way, by_words, part, sums, unit, several), _r(by_way.pearson)
         covariance = "covariance of exposed exchange and step time over the variance of the step time"
         figures = [
-            told("with the time gradients travel", by_way.pearson, _r, f"Pearson's {how}, for who waited least"),
+            told(
+                "with the time gradients travel",
+                by_way.pearson,
+                _r,
+                f"Pearson's {how}, for the worker that waited least",
+            ),
             told("the same by ranks", by_way.spearman, _r, f"Spearman's {how}"),
             told("the exchange's part of the variation", part, share, covariance),
             told("milliseconds more per one of travel", by_way.slope, number, "slope of the line in the chart"),
         ]
     if by_bytes is None:
-        text += " Every step sends the same number of bytes, so the time of their travel is compared."
+        text += " Every step sends the same number of bytes, so the time that they are in flight is compared."
         size = megabytes(float(np.nan_to_num(steps.bytes_sent).mean()))
         figures.append(missing("with the bytes sent", f"every step sends the same {size}"))
     else:
         figures.append(told("with the bytes sent", by_bytes.pearson, _r, f"Pearson's {how}"))
     figures += [*_words(by_words, how, unit), *_interface(measured, seen)]
     straight, note = ((by_way.start, by_way.slope), short) if by_way else (None, "")
-    says = f"Each dot is a step: the time its gradients travelled against its duration. {text}"
-    title, x_title = "Step time against network use", "time gradients travel, ms"
+    says = f"Each dot is a step: the time its gradients were in flight against its duration. {text}"
+    title, x_title = "Step time against the exchange", "time gradients are in flight, ms"
     chart = charts.dots("correlation", title, says, way, took, x_title, "step time, ms", straight, note)
     return Answer(11, QUESTION, short, text, "plain", figures, [chart])
 
@@ -96,33 +103,37 @@ def _strength(r: float) -> str:
     return "hardly" if size < 0.2 else "weakly" if size < 0.5 else "clearly" if size < 0.8 else "strongly"
 
 
-def _meaning(way: Correlation, words: Correlation | None, part: float, sums: float, unit: str) -> str:
+def _meaning(
+    way: Correlation, words: Correlation | None, part: float, sums: float, unit: str, several_hosts: bool
+) -> str:
     r = way.pearson
     text = (
-        f"The step time goes {_strength(r)} with the time gradients travel (r = {r:.2f}); the exchange makes up "
-        f"{share(max(0.0, part))} of its ups and downs. "
+        f"The step time correlates {_strength(r)} with the time that gradients are in flight (r = {r:.2f}); the exchange "
+        f"accounts for {share(max(0.0, part))} of its variation. "
     )
     if part >= DECIDES and sums > part / 2:
         return text + (
-            f"Most of that, {share(sums)}, is waiting at the small sums of batch norm, where whoever is late holds up all: "
-            "less to send would not make them shorter."
+            f"Most of that, {share(sums)}, is synchronizing batch norm, where all workers wait for the slowest: sending "
+            "fewer bytes would not make it shorter."
         )
     if part >= DECIDES:
-        return text + "Steps are long when the exchange is long: a faster network, or less to send, makes them shorter."
+        remedy = "a faster network or sending less" if several_hosts else "sending less"
+        return text + f"Steps are long when the exchange is long: {remedy} makes them shorter."
     if words is not None and abs(words.pearson) > max(0.5, abs(r)):
-        return text + f"Steps differ by their work: the {unit} in a step explain more (r = {words.pearson:.2f})."
+        return text + f"Steps differ in their work: the {unit} in a step explain more (r = {words.pearson:.2f})."
     if r >= 0.5:
         return text + "Computing slows down in the same steps: something else slows both, such as another program."
-    return text + "Slow steps have another reason than the network."
+    return text + "Slow steps have a cause other than the exchange."
 
 
 def _alone(measured: MeasuredSteps, words: Column, took: Column, by_words: Correlation | None, unit: str) -> Answer:
-    text = f"Not at all: {nothing_sent(measured)}, and nothing crossed a network."
+    text = f"Not at all: {nothing_sent(measured)}, so no network was used."
     how = measured.how("correlation", "seconds of worker 0")
     straight, note = None, ""
     if by_words is not None:
         text += (
-            f" The step time goes {_strength(by_words.pearson)} with the {unit} in a step (r = {by_words.pearson:.2f})."
+            f" The step time correlates {_strength(by_words.pearson)} with the {unit} in a step "
+            f"(r = {by_words.pearson:.2f})."
         )
         straight, note = (by_words.start, by_words.slope), f"r = {by_words.pearson:.2f}"
     figures = [missing("with the time gradients travel", "nothing travels"), *_words(by_words, how, unit)]
@@ -166,5 +177,5 @@ def _interface(measured: MeasuredSteps, seen: Machines) -> list[Figure]:
                     f"with the rate of {interface.name} on {host.name}", f"r = {found.pearson:.2f}", how, found.pearson
                 )
             ]
-    fewest = f"it takes {FEWEST_STEPS} system samples with steps in them, and a rate that varies"
+    fewest = f"this needs {FEWEST_STEPS} system samples with steps in them, and a rate that varies"
     return [missing("with the interface's rate", fewest)]

@@ -71,27 +71,27 @@ def answer(record: Record, found: Duration) -> Answer:
     several = f" in {len(launches)} launches" if len(launches) > 1 else ""
     text = (
         f"{seconds(found.wall)}{several}, from {moment(launches[0].begin)} to {moment(launches[-1].end)}. "
-        f"{share(training)} of it were training steps, {share(beside)} evaluations and checkpoints. {_eta(record, found)}"
+        f"{share(training)} of it was training steps, {share(beside)} evaluation and checkpoints. {_eta(record, found)}"
     )
     return Answer(1, QUESTION, seconds(found.wall), text, "plain", _figures(record, found), [_chart(found)])
 
 
 def _figures(record: Record, found: Duration) -> list[Figure]:
-    how = "worker 0's journal, from each launch's first line to its last; the programs' own start is not in it"
+    how = "worker 0's journal, from each launch's first line to its last, without the start of the programs"
     figures = [told("wall time", found.wall, seconds, how)]
     measured = {
-        "start": "first line of each launch to its first step: model, optimizer, checkpoint",
+        "start": "first line of each launch to its first step: build the model, load a checkpoint",
         "evaluation": f"sum of {plural(len(record.primary.of('evaluation')), 'evaluation')}",
         "checkpoints": f"sum of {plural(len(record.primary.of('checkpoint')), 'checkpoint')}",
-        "probes": "measuring the model's arithmetic and the network",
-        "other": "what is left of the wall time: journal, progress, waiting at the end",
+        "probes": "measuring the model's FLOP/s and the network",
+        "other": "the rest of the wall time: journal, progress, waiting at the end",
     }
-    clock = f"phase clock, sum of {count(len(record.primary.every))} steps with warm-up, worker 0"
+    clock = f"phase clock, sum of {count(len(record.primary.every))} steps including warm-up, worker 0"
     for name, value in found.parts.items():
         text = f"{seconds(value)} ({share(value / found.wall)})"
         figures.append(Figure(name, text, measured.get(name, clock), value))
     if found.between:
-        figures.append(told("nothing ran", found.between, seconds, "between launches; not in the wall time"))
+        figures.append(told("nothing ran", found.between, seconds, "between launches; not part of the wall time"))
     if found.redone > 0:
         how = "steps beyond the last checkpoint of a launch that was killed"
         figures.append(told("computed twice", found.redone, seconds, how))
@@ -109,13 +109,13 @@ def _eta(record: Record, found: Duration) -> str:
     if not found.left:
         return f"The goal of {count(found.goal)} steps is reached."
     if record.state == "finished":
-        return f"It ended at step {count(record.reached)} of {count(found.goal)}, because the score stopped rising."
+        return f"It stopped early at step {count(record.reached)} of {count(found.goal)}: the score no longer improved."
     if found.eta is None:
-        return f"{count(found.left)} steps are left to the goal of {count(found.goal)}."
+        return f"{count(found.left)} of {count(found.goal)} steps are left."
     if record.state == "running":
         end = record.launches[-1].end + found.eta
         return f"{count(found.left)} steps are left: about {seconds(found.eta)}, until {moment(end)}."
-    return f"The last {count(found.left)} of {count(found.goal)} steps would take about {seconds(found.eta)} more."
+    return f"The remaining {count(found.left)} of {count(found.goal)} steps would take about {seconds(found.eta)}."
 
 
 def _chart(found: Duration) -> charts.Chart:

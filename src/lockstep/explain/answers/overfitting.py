@@ -1,4 +1,4 @@
-"""Question 3: does the model learn its text by heart instead of the task?"""
+"""Question 3: does the model memorize its training set instead of learning the task?"""
 
 import math
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ def judge(record: Record) -> Overfitting:
     rise = _rise(validation, best)
     verdict, reason = _decide(steps, validation, training, best, rise, passes)
     if record.evaluations and not len(validation):
-        verdict, reason = TOO_EARLY, "the evaluations tell no loss to judge by"
+        verdict, reason = TOO_EARLY, "the evaluations report no loss"
     return Overfitting(verdict, reason, steps, validation, training, best, rise, passes, record.unit)
 
 
@@ -90,18 +90,18 @@ def _decide(
     if len(validation) - best > 2 and rise > max(0.02, 3 * scatter) and fell:
         return OVERFITTING, (
             f"the validation loss has risen by {share(rise)} since its best at step {count(steps[best])}, while the "
-            f"training loss went on falling"
+            f"training loss kept falling"
         )
     half = max(3, len(validation) // 2)
     known = np.isfinite(training)
     growth, trend = (slope(steps[known], one[known], half) for one in (validation - training, validation))
     scale = float(validation[best])
     if growth and trend and growth.low > 0 and growth.value > WIDER * scale and trend.value > -WORTH_LOSS * scale:
-        return WIDENING, "the training loss falls and the validation loss does not follow any more"
+        return WIDENING, "the training loss falls, but the validation loss no longer does"
     if passes is not None and passes < 1:
         seen = f"only {share(passes)} of the training set was seen"
-        return NOT_OVERFITTING, f"{seen}, so nothing could be learned by heart"
-    return NOT_OVERFITTING, "the validation loss has not turned upwards"
+        return NOT_OVERFITTING, f"{seen}, so nothing could be memorized"
+    return NOT_OVERFITTING, "the validation loss has not started to rise"
 
 
 def answer(record: Record, found: Overfitting) -> Answer:
@@ -111,13 +111,13 @@ def answer(record: Record, found: Overfitting) -> Answer:
     known = {
         "label smoothing": record.setting("train.label_smoothing"),
         "dropout": record.setting("model.dropout"),
-        "changed images": changed and record.setting("data.images"),
+        "augmented images": changed and record.setting("data.images"),
     }
     causes = [name for name, value in known.items() if value and ":" not in str(record.setting("task"))]
     if causes:
         text += (
-            f" The training loss is measured with {' and '.join(causes)}, the validation loss without: look at how the gap "
-            f"changes, not at its size."
+            f" The training loss is measured with {' and '.join(causes)}, the validation loss without: how the gap changes "
+            f"matters, not its size."
         )
     tone = tones.get(found.verdict, "unknown")
     return Answer(3, QUESTION, found.verdict, text, tone, _figures(found), _charts(record, found))
@@ -128,7 +128,7 @@ def _figures(found: Overfitting) -> list[Figure]:
     known = np.flatnonzero(np.isfinite(found.training))
     if len(known):
         (first, begin), (last, end) = ((int(place), count(found.steps[place])) for place in (known[0], known[-1]))
-        how = "median of up to three last validation losses against the lowest"
+        how = "median of the last validation losses, up to three, against the lowest"
         figures = [
             told("training loss", float(found.training[last]), fine, f"mean of the steps before step {end}"),
             told("validation loss", float(found.validation[last]), fine, f"evaluation at step {end}"),

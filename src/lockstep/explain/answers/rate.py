@@ -1,6 +1,6 @@
-"""Question 6: the learning rate, drawn over its formula and told in words.
+"""Question 6: the learning rate, drawn over its formula and described in words.
 
-The formulas are written here a second time on purpose: what the journal says is held against them.
+The formulas are written here a second time on purpose: the journal is checked against them.
 """
 
 import math
@@ -88,7 +88,7 @@ class Schedule:
         falls = {
             "inverse_sqrt": f"sqrt({warmup} / step)",
             "constant": "1",
-            "stairs": f"{plain(self.drop)} to the number of drops ({self._drops}) before the step",
+            "stairs": f"{plain(self.drop)} to the power of the number of drops ({self._drops}) before the step",
             "linear": f"line from 1 to {plain(self.floor)} at {self.steps}",
             "cosine": f"half a cosine from 1 to {plain(self.floor)} at {self.steps}",
         }
@@ -97,19 +97,19 @@ class Schedule:
 
     def words(self) -> str:
         rise = (
-            f"It rises in a straight line for {plural(self.warmup, 'step')}, the warm-up in which the optimizer's averages "
-            f"settle, to its peak of {plain(self.highest)}"
+            f"It rises linearly during a warm-up of {plural(self.warmup, 'step')} to its peak of {plain(self.highest)}"
             if self.warmup
             else f"It starts at its peak of {plain(self.highest)}, without a warm-up"
         )
-        end = "nothing" if not self.floor else f"{share(self.floor)} of the peak"
+        end = "zero" if not self.floor else f"{share(self.floor)} of the peak"
+        root = "and then decays with the inverse square root of the step: half the rate at four times the steps"
         fall = {
-            "noam": "and then falls with the square root of the step: four times the steps, half the rate",
-            "inverse_sqrt": "and then falls with the square root of the step: four times the steps, half the rate",
+            "noam": root,
+            "inverse_sqrt": root,
             "constant": "and stays there",
             "stairs": f"and is multiplied by {plain(self.drop)} after each of these steps: {self._drops}",
-            "linear": f"and then falls in a straight line to {end} at step {count(self.steps)}",
-            "cosine": f"and then falls along half a cosine to {end} at step {count(self.steps)}",
+            "linear": f"and then decays linearly to {end} at step {count(self.steps)}",
+            "cosine": f"and then decays along half a cosine to {end} at step {count(self.steps)}",
         }.get(self.name, "")
         return f"{rise}, {fall}."
 
@@ -159,11 +159,13 @@ def answer(record: Record) -> Answer:
     if follows:
         text += " The journal follows the formula at every step."
     else:
-        text += f" The journal departs from the formula by up to {share(away)} of the peak."
+        text += f" The journal deviates from the formula by up to {share(away)} of the peak."
     if record.reached < schedule.warmup:
-        text += f" The run has not left the warm-up, which takes {count(schedule.warmup)} steps."
+        text += f" The run is still in the warm-up, which takes {count(schedule.warmup)} steps."
     if len(set(known.values())) > 1:
-        text += " The schedule was changed between launches; every step is held against the one of its own launch."
+        text += (
+            " The schedule was changed between launches; every step is compared with the schedule of its own launch."
+        )
     tone: Tone = "plain" if follows else "mind"
     return Answer(6, QUESTION, short, text, tone, figures, [_chart(record, schedule, wanted)])
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lockstep.explain.answer import Answer, Figure, told
-from lockstep.explain.formatting import count, milliseconds, number, share
+from lockstep.explain.formatting import count, milliseconds, number, plural, share
 from lockstep.explain.pages import charts
 from lockstep.explain.reading.record import Record
 from lockstep.explain.summary import watching, words_per_second
@@ -43,10 +43,11 @@ def answer(record: Record, found: StepTime | None) -> Answer:
         return Answer(10, QUESTION, "not measured", f"It was not measured: {only}.", "unknown")
     text = (
         f"{milliseconds(found.mean)} on average; half of the steps take less than {milliseconds(found.median)}, 95 % less "
-        f"than {milliseconds(found.p95)}. The first steps of a launch are warm-up: {measured.warmup} were left out."
+        f"than {milliseconds(found.p95)}. {plural(measured.warmup, 'warm-up step')} at the start of launches "
+        f"{'is' if measured.warmup == 1 else 'are'} not counted."
     )
     if record.last_launch.asynchronous:
-        text += " Workers take shares of a step as they come: this is the time of a share."
+        text += " Workers train asynchronously and take shares of a step: this is the time of one share."
     if found.p95 > 2 * found.median:
         text += " Some steps take more than twice the usual time: look for other programs on the machine."
     figures = _figures(record, found)
@@ -81,5 +82,5 @@ def _charts(record: Record, found: StepTime) -> list[charts.Chart]:
     x, y = charts.thin(measured.primary.step, taken, 120)
     says = f"Between {number(float(y.min()))} and {number(float(y.max()))} ms, as means of neighbouring steps."
     line = charts.Line("worker 0", x, y, "--blue")
-    title = "Step time in the course of the run"
+    title = "Step time over the run"
     return [spread, charts.lines("step-time-course", title, says, [line], "step", "ms", zero=True)]

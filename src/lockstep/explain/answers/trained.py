@@ -58,7 +58,7 @@ class Trained:
     reason: str
     loss: Series
     score: Series | None
-    rate_spent: bool  # the learning rate has fallen to almost nothing: going on changes nothing
+    rate_spent: bool  # the learning rate has decayed to almost zero, so that more steps change nothing
 
 
 def series(record: Record, name: str, higher: bool) -> Series:
@@ -95,22 +95,22 @@ def _decide(record: Record, loss: Series, score: Series | None) -> tuple[str, st
     warmup = record.setting("schedule.warmup", 0)
     pieces = (record.data.get("vocabulary") or {}).get("size") or len(record.data.get("classes") or []) or None
     if evaluations and not len(loss.values):
-        return TOO_EARLY, "the evaluations tell no loss to judge by"
+        return TOO_EARLY, "the evaluations report no loss"
     if loss.curve is None or loss.lately is None:
         return TOO_EARLY, f"{there_are(evaluations, 'evaluation')}, and a curve needs at least four"
     if isinstance(warmup, int) and record.reached <= warmup:
-        return TOO_EARLY, f"the learning rate was still rising: its warm-up takes {count(warmup)} steps"
+        return TOO_EARLY, f"the learning rate was still in its warm-up of {count(warmup)} steps"
     if isinstance(pieces, int) and loss.values[-1] > UNTAUGHT * math.log(pieces):
-        return TOO_EARLY, "the validation loss is still that of guessing: nothing has been learned yet"
+        return TOO_EARLY, "the validation loss is still that of a random guess: nothing has been learned yet"
     if loss.verdict == TRAINED and score is not None and score.verdict == LEARNING:
-        return LEARNING, f"the loss is flat, but {shown(score.name)} still rises"
+        return LEARNING, f"the loss is flat, but {shown(score.name)} still improves"
     if loss.verdict == TRAINED and loss.gain is not None and loss.gain.value < -loss.worth:
         best = count(loss.steps[int(loss.values.argmin())])
-        return TRAINED, f"it is past its best, the validation loss was lowest at step {best}"
+        return TRAINED, f"it is past its best: the validation loss was lowest at step {best}"
     reasons = {
-        TRAINED: "twice the steps would hardly change the validation loss",
-        LEARNING: "the validation loss still falls",
-        TOO_EARLY: "the evaluations scatter too much, or are too few, to tell a plateau from progress",
+        TRAINED: "twice as many steps would hardly change the validation loss",
+        LEARNING: "the validation loss is still falling",
+        TOO_EARLY: "the evaluations are too noisy or too few to tell a plateau from progress",
     }
     return loss.verdict, reasons[loss.verdict]
 
@@ -127,18 +127,18 @@ def answer(record: Record, found: Trained) -> Answer:
     relative = loss.gain.times(1 / float(loss.values[-1])) if loss.gain is not None and loss.values[-1] else None
     if relative is not None and loss.gain is not None and loss.gain.value > 0:
         text += (
-            f" Twice the steps are expected to lower the validation loss of {fine(float(loss.values[-1]))} by "
+            f" Twice as many steps are expected to lower the validation loss of {fine(float(loss.values[-1]))} by "
             f"{number(loss.gain.value, 2)} ({share(relative.value)}; 80 % interval {share(relative.low)} to "
             f"{share(relative.high)})."
         )
     elif relative is not None:
-        text += f" More of the same is expected to make it worse, by {share(-relative.value)} for twice the steps."
+        text += f" Twice as many steps are expected to raise it by {share(-relative.value)}."
     if score is not None and score.gain is not None and score.gain.value > 0:
         text += f" {shown(score.name)} would gain about {number(score.gain.value, 2)}."
     if found.rate_spent and found.verdict != TOO_EARLY:
         text += (
-            " The learning rate has run out, so going on with this run would change little: such a gain needs a new run "
-            "with twice the train.steps from the start."
+            " The learning rate has decayed to almost zero, so continuing this run would change little: such a gain "
+            "needs a new run with twice the train.steps."
         )
     figures = [figure for one in (loss, score) if one is not None for figure in _figures(one)]
     return Answer(

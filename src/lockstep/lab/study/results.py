@@ -38,7 +38,7 @@ class StudyRow:
             shares = self.loss.shares
             spread = {cause: list(self.loss.spread(cause)) for cause in NAMES}
             facts["loss"] = {"lost": shares.lost, "shares": shares.by_cause, "not_explained": shares.rest}
-            facts["loss"] |= {"largest": shares.cause, "spread": spread}
+            facts["loss"] |= {"largest": shares.cause, "spread": spread, "is_consistent": self.loss.is_consistent}
         return facts
 
 
@@ -98,16 +98,15 @@ def _sentence(best: StudyRow, matrix: Matrix) -> str:
     at = f" at {cell.batch:,} {matrix.unit} a worker" if len(matrix.batches) > 1 else ""
     fast = f"{cell.workers} workers ({spoken(cell.strategy)}{over}{at}) are {shares.speedup:.2f} times as fast as one"
     if shares.cause is None:
-        return f"{fast}: hardly anything of the possible {cell.workers} is lost."
+        return f"{fast}, close to the ideal {cell.workers}."
     value = shares.by_cause[shares.cause]
-    return (
-        f"{fast}; of the {shares.lost:.2f} that are missing, {NAMES[shares.cause]} takes {value:.2f} "
-        f"({share(value / shares.lost)})."
-    )
+    largest = f"{NAMES[shares.cause]}: {value:.2f} ({share(value / shares.lost)})"
+    unsure = "" if best.loss.is_consistent else " The rounds disagree about which part is the largest."
+    return f"{fast}. The largest part of the missing {shares.lost:.2f} is {largest}.{unsure}"
 
 
 def _beyond(rows: Sequence[StudyRow], best: StudyRow | None) -> list[str]:
-    """What the yardstick says, and what one worker alone waits for."""
+    """The speed-up of independent replicas, and the input that one worker alone waits for."""
     said: list[str] = []
     if best is None:
         return said
@@ -117,12 +116,12 @@ def _beyond(rows: Sequence[StudyRow], best: StudyRow | None) -> list[str]:
         if same and row.cell.strategy == YARDSTICK and best is not row and row.cell.without == "nothing":
             said.append(
                 f"Independent replicas, which exchange nothing, are {row.speedup:.2f} times as fast as one worker: only "
-                f"the distance to that is communication."
+                f"the difference to that is communication."
             )
     alone = next(row for row in rows if row.cell == Cell(1, ALONE, NO_LINK, batch))
     waits = alone.sample.phases["input"] / alone.sample.step
     if waits > 0.1:
-        said.append(f"Input holds back even one worker alone: it waits for it in {share(waits)} of a step.")
+        said.append(f"Even one worker alone waits for input, during {share(waits)} of a step.")
     return said
 
 

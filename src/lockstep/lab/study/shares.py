@@ -75,6 +75,11 @@ class Loss:
     shares: Shares
     rounds: list[Shares]
 
+    @property
+    def is_consistent(self) -> bool:
+        """Whether the same share is the largest in every round."""
+        return all(one.cause == self.shares.cause for one in self.rounds)
+
     def spread(self, cause: str) -> tuple[float, float]:
         found = [one.by_cause[cause] for one in self.rounds]
         return min(found), max(found)
