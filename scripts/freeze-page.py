@@ -1,8 +1,8 @@
-"""Makes a page of charts static, for keeping it with the documentation: what a browser has drawn stays, its scripts go.
+"""Makes a page of charts static, for the documentation: what a browser has drawn stays, its scripts go.
 
-    python docs/freeze.py studies/demo/study.html docs/studies/demo.html
+    python scripts/freeze-page.py studies/demo/study.html docs/understand/studies/demo.html
 
-Needs playwright (in the `dev` packages) and Chromium. The page is frozen as it looks by day, 1,000 pixels wide.
+Needs playwright (in the `dev` packages) and Chromium. The page has light colours and is 1,000 pixels wide.
 """
 
 import re
@@ -18,7 +18,7 @@ LAYERS = ".js-plotly-plot .svg-container{position:relative}.js-plotly-plot .main
 """A chart is drawn in layers; the library says so to the browser, not in the page."""
 
 
-def frozen(page: Path) -> str:
+def freeze(page: Path) -> str:
     with sync_playwright() as tools:
         browser = tools.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         tab = browser.new_page(viewport={"width": 1000, "height": 900}, color_scheme="light")
@@ -35,5 +35,5 @@ def frozen(page: Path) -> str:
 if __name__ == "__main__":
     drawn = Path(sys.argv[2])
     drawn.parent.mkdir(parents=True, exist_ok=True)
-    drawn.write_text(frozen(Path(sys.argv[1])), encoding="utf-8")
+    drawn.write_text(freeze(Path(sys.argv[1])), encoding="utf-8")
     print(f"{drawn}: {drawn.stat().st_size / 1e3:,.0f} kB")

@@ -26,7 +26,7 @@ class Way:
     tolerance: float = 1e-5
     workers: tuple[int, ...] = (2, 3)
     sent: Callable[[int, int], float] | None = lambda p, w: 2 * p * (w - 1) / w
-    """Bytes that a worker sends in a step, for `p` bytes of parameters and `w` workers, as docs/strategies.md has it.
+    """Bytes that a worker sends in a step, for `p` bytes of parameters and `w` workers, as docs/use/strategies.md has it.
     None: it depends on the layers or the text, and has a test of its own."""
     models: tuple[str, ...] = ("transformer", "lstm")
 

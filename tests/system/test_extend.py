@@ -1,4 +1,4 @@
-"""The example of docs/extend.md is a task that trains, whatever the number of workers."""
+"""The example of docs/develop/extend.md is a task that trains with any number of workers."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from conftest import lockstep, manifest, steps
 from lockstep.run.checkpoint import choose, list_all
 from lockstep.run.journal import read
 
-PAGE = Path(__file__).parents[2] / "docs" / "extend.md"
+PAGE = Path(__file__).parents[2] / "docs" / "develop" / "extend.md"
 
 
 def blocks(language: str) -> list[str]:

@@ -93,7 +93,7 @@ def test_without_a_config_or_with_damaged_files_it_says_so(tiny: Tiny, tmp_path:
 @pytest.mark.parametrize("report", ["field-report-1", "field-report-5"])
 def test_the_page_of_field_reports_is_what_the_planner_says(report: str) -> None:
     found = explained(report)
-    assert found.text() in (DOCS / "field-reports-explained.md").read_text()
+    assert found.text() in (DOCS / "understand" / "field-reports-explained.md").read_text()
     assert found.as_dict()["sections"]
 
 
