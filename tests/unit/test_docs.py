@@ -52,3 +52,10 @@ def test_the_index_lists_every_page() -> None:
     index = DOCS / "index.md"
     listed = {(DOCS / link).resolve() for link in links(index)}
     assert {name(page) for page in PAGES if page != index and page not in listed} == set()
+
+
+def test_every_variable_of_lockstep_is_documented() -> None:
+    page = (DOCS / "use" / "environment-variables.md").read_text(encoding="utf-8")
+    sources = (path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    variables = {variable for source in sources for variable in re.findall(r"\bLOCKSTEP_[A-Z]+\b", source)}
+    assert {variable for variable in variables if f"`{variable}`" not in page} == set()
