@@ -153,9 +153,9 @@ def main() -> None:
 
     import torch
 
-    from lockstep.train.precision import native_bf16
+    from lockstep.train.precision import has_native_bf16
 
-    native = native_bf16(torch.device("cpu"))
+    native = has_native_bf16(torch.device("cpu"))
     models = options.models.split(",")
     rows = rows_of(models, ["fp32", "bf16"] if native or options.emulated else ["fp32"])
     measured_peaks = ["fp32", "bf16"] if native else ["fp32"]

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from lockstep.dtypes import DTYPES
 from lockstep.notices import print_error
-from lockstep.parallel.adamw import AdamW
-from lockstep.parallel.optimizers import held
+from lockstep.parallel.optimizers import AdamW, local_part
 from lockstep.parallel.sharded.fsdp import Sharded
 from lockstep.parallel.single import Single
 from lockstep.parallel.strategy import Context, Strategy
@@ -116,7 +115,7 @@ def main() -> None:
         seen["parameters"] = sum(p.numel() for p in module.parameters())
         strategy.setup(module, adamw, PhaseClock(team.device), context, sentences(0, 0))
     sharded, single = strategies
-    seen["held"] = {name: held(tensor).numel() for name, tensor in sharded.state().tensors.items()}
+    seen["held"] = {name: local_part(tensor).numel() for name, tensor in sharded.state().tensors.items()}
     outcomes = take_steps(sharded, [[team.rank]], precision)
     seen["compiler"] = "torch._dynamo" in sys.modules
     seen["sent"] = [outcome.bytes_sent for outcome in outcomes]

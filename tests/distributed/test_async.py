@@ -86,7 +86,7 @@ def test_a_signal_lets_all_finish_what_they_began_and_saves(tiny: Tiny, tmp_path
     assert found(everybody(tmp_path, 2)) == shares(last, 2), "a step was left half done"
     assert manifest(tmp_path, last)["progress"]["step"] == last
     more = ("train", tiny.config, *ASYNC, "--servers", 1, f"train.steps={last + 4}", "--workers", 2)
-    assert f"Going on from step {last}" in lockstep(*more, "--run", tmp_path).stderr
+    assert f"Continuing from step {last}" in lockstep(*more, "--run", tmp_path).stderr
     assert found(everybody(tmp_path, 2)) == shares(last + 4, 2)
 
 
@@ -152,7 +152,7 @@ def test_a_killed_server_ends_the_run_in_one_sentence_and_it_goes_on_from_the_ch
     assert "Server 1 (process " in dead.stderr
     assert "was killed by SIGKILL" in dead.stderr
     assert "Traceback" not in dead.stderr
-    assert "Going on from step 10" in lockstep(*train).stderr
+    assert "Continuing from step 10" in lockstep(*train).stderr
     assert {line["step"] for line in everybody(tmp_path, 2)} == set(range(1, 17))
 
 

@@ -13,8 +13,8 @@ import torch.distributed as dist
 from torch import nn
 
 from conftest import Tiny, lockstep, saved_parts
-from lockstep.parallel.adamw import AdamW
 from lockstep.parallel.local_sgd import LocalSgd
+from lockstep.parallel.optimizers import AdamW
 from lockstep.parallel.strategy import Context
 from lockstep.parallel.strategy_settings import LocalSettings
 from lockstep.team import Team
@@ -53,7 +53,7 @@ def test_what_a_worker_judged_for_itself_is_its_own_after_a_resume(group: None) 
 
 
 @pytest.mark.parametrize(("format", "tolerance"), [("fp32", 1e-6), ("bf16", 1e-2)])
-def test_two_meetings_move_the_common_model_with_nesterov_momentum(
+def test_two_synchronizations_move_the_common_model_with_nesterov_momentum(
     group: None, format: Literal["fp32", "bf16"], tolerance: float
 ) -> None:
     settings = LocalSettings(every=1, outer_rate=0.7, outer_momentum=0.5, gradients=format, bucket_mb=PACKETS)
@@ -65,10 +65,13 @@ def test_two_meetings_move_the_common_model_with_nesterov_momentum(
         gradient = common - values
         speed = 0.5 * speed + gradient
         common = common - 0.7 * (gradient + 0.5 * speed)
-        strategy._meet()
+        strategy._synchronize()
         torch.testing.assert_close(values, common, rtol=tolerance, atol=tolerance)
-        torch.testing.assert_close(strategy.speed, speed, rtol=tolerance, atol=tolerance)
-        common, speed = strategy.common.clone(), strategy.speed.clone()  # of two rounded meetings only one is compared
+        torch.testing.assert_close(strategy.outer_momentum, speed, rtol=tolerance, atol=tolerance)
+        common, speed = (
+            strategy.common.clone(),
+            strategy.outer_momentum.clone(),
+        )  # compare one rounding
 
 
 def test_local_sgd_goes_on_from_the_mean_of_workers_that_trained_alone(tiny: Tiny, tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_killed_while_uploading_and_started_on_another_machine_ends_in_the_same_
     assert max(whole) == f"step-{committed:08d}"
     assert len(checkpoints(url)) > len(whole), "the kill came before any file was sent"
     last = lockstep(*train, url, LOCKSTEP_CACHE=str(two))
-    assert f"Going on from step {committed}" in last.stderr
+    assert f"Continuing from step {committed}" in last.stderr
     assert f"finished at step {STEPS}" in last.stdout
     lockstep(*train, tmp_path / "straight")
     run = folder_in(two, url)
@@ -128,7 +128,7 @@ def test_sigterm_waits_for_the_upload_and_gives_the_run_back(bucket: str, tiny: 
     assert b'"released": true' in (Store(url).read(LEASE) or b"")
     more = f"train.steps={reached + 2}"
     elsewhere = lockstep("train", more, "--run", url, LOCKSTEP_CACHE=str(tmp_path / "two"))  # the run has its config
-    assert f"Going on from step {reached}" in elsewhere.stderr
+    assert f"Continuing from step {reached}" in elsewhere.stderr
 
 
 @pytest.fixture(scope="module")

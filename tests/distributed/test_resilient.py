@@ -239,7 +239,7 @@ def test_killing_the_launcher_leaves_no_orphan_and_the_run_can_go_on(tiny: Tiny,
             time.sleep(0.05)
     reached = max(steps(tmp_path, rank)[-1]["step"] for rank in (0, 1))
     train = ("train", tiny.config, RESILIENT, *OFTEN, f"train.steps={reached + 2}", "--workers", 2, "--run", tmp_path)
-    assert "Going on from step" in lockstep(*train).stderr
+    assert "Continuing from step" in lockstep(*train).stderr
     assert [line["step"] for line in steps(tmp_path, 1)] == list(range(1, reached + 3))
     check_replicas_are_identical(tmp_path, 2)
 

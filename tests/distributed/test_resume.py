@@ -192,7 +192,7 @@ def test_killing_the_launcher_leaves_no_orphan_and_no_damage(tiny: Tiny, tmp_pat
             time.sleep(0.05)
     reached = steps(tmp_path)[-1]["step"]
     again = ("train", tiny.config, *SETTINGS[1:], f"train.steps={reached + 2}", "--workers", 2, "--run", tmp_path)
-    assert "Going on from step" in lockstep(*again).stderr
+    assert "Continuing from step" in lockstep(*again).stderr
     assert [line["step"] for line in steps(tmp_path, 1)] == list(range(1, reached + 3))
 
 

@@ -135,7 +135,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(tiny: Tiny, tmp_path:
     result = lockstep(*train, "train.steps=9")
     assert "step-00000006" in result.stderr
     assert "does not match its digest" in result.stderr
-    assert "Going on from step 3" in result.stderr
+    assert "Continuing from step 3" in result.stderr
     lockstep("train", tiny.config, "train.steps=9", "--run", tmp_path / "straight")
     assert weights(tmp_path, 9) == weights(tmp_path / "straight", 9)
 

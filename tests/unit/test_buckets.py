@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor, nn
 
+from lockstep.parallel.exchange import busy_seconds, stamped_seconds
 from lockstep.parallel.resilient.buckets import Buckets
-from lockstep.parallel.spans import busy, union_seconds
+from lockstep.parallel.strategy import Stamp
 
 
 def model() -> nn.Sequential:
@@ -50,12 +51,12 @@ def test_what_backward_did_not_reach_is_handed_on_as_zeros_in_the_same_order() -
     buckets.armed = True
     module[:2](x).sum().backward()
     assert not sent, "a packet overtook the ones before it"
-    buckets.rest()
+    buckets.send_rest()
     assert torch.cat(sent)[:36].eq(0).all()
-    buckets.empty()
+    buckets.clear()
     assert all(p.grad is not None and p.grad.eq(0).all() for p in module.parameters())
     module(x).sum().backward()
-    buckets.rest()
+    buckets.send_rest()
     assert torch.cat(sent).numel() == 2 * sum(p.numel() for p in module.parameters())
 
 
@@ -65,10 +66,12 @@ class Seconds:
     def stamp(self) -> float:
         return 0.0
 
-    def between(self, begin: float, end: float) -> float:
+    def between(self, begin: Stamp, end: Stamp) -> float:
+        assert isinstance(begin, float)
+        assert isinstance(end, float)
         return end - begin
 
-    def since(self, begin: float) -> float:
+    def since(self, begin: Stamp) -> float:
         return 0.0
 
     def move(self, source: str, target: str, seconds: float) -> None:
@@ -76,11 +79,11 @@ class Seconds:
 
 
 def test_time_under_way_counts_once_where_packets_overlap() -> None:
-    assert busy(Seconds(), []) == 0.0
+    assert stamped_seconds(Seconds(), []) == 0.0
     spans = [(10.0, 12.0), (11.0, 14.0), (20.0, 21.0), (20.5, 20.6)]
-    assert busy(Seconds(), spans) == union_seconds(reversed(spans)) == 5.0
+    assert stamped_seconds(Seconds(), spans) == busy_seconds(reversed(spans)) == 5.0
 
 
 def test_time_under_way_counts_up_to_a_limit() -> None:
     spans = [(1.0, 4.0), (2.0, 6.0), (8.0, 9.0)]
-    assert [union_seconds(spans, until) for until in (0.0, 3.0, 5.0, 7.0, 8.5)] == [0.0, 2.0, 4.0, 5.0, 5.5]
+    assert [busy_seconds(spans, until) for until in (0.0, 3.0, 5.0, 7.0, 8.5)] == [0.0, 2.0, 4.0, 5.0, 5.5]

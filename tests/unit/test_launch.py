@@ -152,7 +152,7 @@ def test_memory_that_runs_out_is_one_sentence(
 
 
 def test_a_folder_that_is_not_the_first_workers_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(resume, "SHOWN_SECONDS", 0.0)
+    monkeypatch.setattr(resume, "VISIBLE_SECONDS", 0.0)
     for name, advice in (("run", "Choose a folder"), ("s3://bucket/run", "Set LOCKSTEP_CACHE to a folder")):
         run = RunDirectory(tmp_path, name)
         with pytest.raises(LockstepError, match="does not see the first worker's run folder") as caught:
@@ -163,8 +163,11 @@ def test_a_folder_that_is_not_the_first_workers_is_refused(monkeypatch: pytest.M
 
 
 def test_two_workers_with_one_gpu_are_refused() -> None:
-    facts = [{"host": "node1", "device_name": "H100", "gpu": gpu} for gpu in ("a", "b", "a")]
-    resume.check_gpus([*facts[:2], {"host": "node2", "device_name": "EPYC"}, {"host": "node2", "device_name": "EPYC"}])
+    def worker(host: str, name: str) -> resume.HostFacts:
+        return {"host": host, "device": "", "device_name": name, "cores": 8, "memory": 0}
+
+    facts: list[resume.HostFacts] = [{**worker("node1", "H100"), "gpu": gpu} for gpu in ("a", "b", "a")]
+    resume.check_gpus([*facts[:2], worker("node2", "EPYC"), worker("node2", "EPYC")])
     with pytest.raises(LockstepError, match="Workers 0 and 2 on node1 have the same GPU"):
         resume.check_gpus(facts)
 

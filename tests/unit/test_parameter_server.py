@@ -9,15 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from lockstep.parallel.adamw import AdamW
 from lockstep.parallel.flat_parameters import FlatParameters
-from lockstep.parallel.server.channel import Arrived, InProcess
+from lockstep.parallel.optimizers import AdamW, MakeOptimizer, Sgd
+from lockstep.parallel.server.channel import InProcess, Wait
 from lockstep.parallel.server.embedding_rows import EmbeddingRows, EmbeddingTable
-from lockstep.parallel.server.packets import cut, lay_out
-from lockstep.parallel.server.shard import ParameterShard
+from lockstep.parallel.server.shard import ParameterShard, cut_evenly, lay_out
 from lockstep.parallel.server.shard_server import AsyncUpdates
-from lockstep.parallel.sgd import Sgd
-from lockstep.parallel.strategy import MakeOptimizer
 
 ADAMW: MakeOptimizer = partial(AdamW, betas=(0.9, 0.98), epsilon=1e-9, weight_decay=0.01)
 SGD: MakeOptimizer = partial(Sgd, momentum=0.9, nesterov=True, weight_decay=0.01)
@@ -27,7 +24,7 @@ CPU = torch.device("cpu")
 @settings(deadline=None)
 @given(st.integers(1, 5000), st.integers(1, 9), st.integers(1, 700))
 def test_parts_are_equal_and_no_packet_is_too_large(size: int, parts: int, packet: int) -> None:
-    packets = cut(size, parts, packet)
+    packets = cut_evenly(size, parts, packet)
     sums = [sum(part) for part in packets]
     assert sum(sums) == size
     assert len(sums) == parts
@@ -35,7 +32,7 @@ def test_parts_are_equal_and_no_packet_is_too_large(size: int, parts: int, packe
     assert all(length <= packet for part in packets for length in part)
 
 
-def test_parameters_and_gradients_become_stretches_of_one_vector() -> None:
+def test_parameters_and_gradients_become_slices_of_one_vector() -> None:
     module = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2, bias=False))
     before = {name: value.clone() for name, value in module.state_dict().items()}
     flat = FlatParameters(module, gradients=True)
@@ -45,7 +42,7 @@ def test_parameters_and_gradients_become_stretches_of_one_vector() -> None:
     module(torch.ones(5, 3)).sum().backward()
     module(torch.ones(5, 3)).sum().backward()
     assert flat.gradient is not None
-    gradients = flat.named(flat.gradient)
+    gradients = flat.split(flat.gradient)
     once = torch.autograd.grad(module(torch.ones(5, 3)).sum(), list(module.parameters()))
     for (name, _), gradient in zip(module.named_parameters(), once, strict=True):
         assert torch.allclose(gradients[name], 2 * gradient)
@@ -64,7 +61,7 @@ def test_a_part_updates_as_the_whole_model_would(make: MakeOptimizer) -> None:
             part.update(packet, piece, 0.1)
     assert torch.allclose(part.values, whole.parameters[""], rtol=1e-6)
     for name in whole.MOMENTS:
-        assert torch.allclose(part.moment(name), whole.moments[name][""], rtol=1e-6)
+        assert torch.allclose(part.read_moment(name), whole.moments[name][""], rtol=1e-6)
 
 
 @pytest.mark.parametrize(("place", "update"), [("cpu", "cpu"), ("cpu", "meta"), ("meta", "meta")])
@@ -73,7 +70,7 @@ def test_parameters_and_update_lie_where_they_are_told_to(place: str, update: st
     part = ParameterShard([4, 6], ADAMW, torch.device(place), torch.device(update))
     assert part.values.device.type == place
     assert {packet.device.type for packet in part.packets} == {place}
-    assert {part.moment(name).device.type for name in AdamW.MOMENTS} == {update}
+    assert {part.read_moment(name).device.type for name in AdamW.MOMENTS} == {update}
     if (place, update) == ("cpu", "meta"):  # the result must come back, and there is none
         with pytest.raises(NotImplementedError, match="meta"):
             part.update(0, torch.zeros(4), 0.1)
@@ -90,7 +87,7 @@ class Ears:
     def send(self, tensor: Tensor, tag: int) -> None:
         self.heard.append(float(tensor[0]))
 
-    def expect(self, tensor: Tensor, tag: int) -> Arrived:
+    def expect(self, tensor: Tensor, tag: int) -> Wait:
         raise NotImplementedError
 
 
@@ -143,14 +140,14 @@ def test_a_worker_that_dies_is_not_waited_for() -> None:
     assert not waits.is_alive()
 
 
-def test_a_failure_reaches_whoever_waits_at_the_desk() -> None:
-    desk = InProcess()
-    arrived = desk.worker.expect(torch.empty(1), 0)
-    desk.holder.send(torch.ones(1), 0)
+def test_a_failure_reaches_the_end_that_waits() -> None:
+    local = InProcess()
+    arrived = local.worker_end.expect(torch.empty(1), 0)
+    local.server_end.send(torch.ones(1), 0)
     arrived()
-    desk.failure = RuntimeError("worker 3 is gone")
+    local.failure = RuntimeError("worker 3 is gone")
     with pytest.raises(RuntimeError, match="worker 3"):
-        desk.worker.expect(torch.empty(1), 0)()
+        local.worker_end.expect(torch.empty(1), 0)()
 
 
 class Words(nn.Module):
@@ -173,7 +170,7 @@ def test_tables_are_cut_by_rows_and_everything_is_in_one_packet(parts: int) -> N
     assert sorted(i for packet in packets for i in range(packet.begin, packet.begin + packet.size)) == list(range(41))
     for packet in packets:
         if packet.table:
-            assert packet.begin == 3 * packet.first
+            assert packet.begin == 3 * packet.first_row
             assert packet.size % 3 == 0
         else:
             assert packet.size <= 6
@@ -189,14 +186,14 @@ def test_only_rows_that_are_needed_and_have_changed_are_fetched() -> None:
     tables = EmbeddingRows(module, fetch)
     module(torch.tensor([4, 1, 4]))
     assert asked == []
-    tables.changed()
+    tables.mark_stale()
     module(torch.tensor([4, 1, 4]))
     module(torch.tensor([1, 2]))
     with torch.no_grad():
         module(torch.tensor([5]))
     assert asked == [[1, 4], [2], [5]]
-    assert tables.all["table.weight"].used.nonzero().flatten().tolist() == [1, 2, 4]
-    tables.need_all()
+    assert tables.tables["table.weight"].used.nonzero().flatten().tolist() == [1, 2, 4]
+    tables.fetch_all()
     assert asked[3:] == [[0, 3, 6]]
     tables.end_step()
-    assert not tables.all["table.weight"].used.any()
+    assert not tables.tables["table.weight"].used.any()

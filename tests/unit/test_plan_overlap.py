@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lockstep.lab.plan.overlap import PlannedPacket, Tensor, buckets, last_arrival, parts
-from lockstep.parallel.server.packets import cut
+from lockstep.parallel.server.shard import cut_evenly
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_parts_are_those_that_the_servers_make(holders: int) -> None:
     tensors = [Tensor(str(place), (size,), place / 10) for place, size in enumerate((700, 50, 1300, 9))]
     packet = 400
     found = parts(tensors, holders, packet * 4 / 2**20)
-    assert [[packet.values for packet in part] for part in found] == cut(2059, holders, packet)
+    assert [[packet.values for packet in part] for part in found] == cut_evenly(2059, holders, packet)
 
 
 def test_a_packet_is_ready_with_the_last_of_its_tensors() -> None:

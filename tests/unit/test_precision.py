@@ -25,13 +25,13 @@ class Products(TorchDispatchMode):
 
 @pytest.fixture
 def no_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precision, "native_bf16", lambda device: False)
+    monkeypatch.setattr(precision, "has_native_bf16", lambda device: False)
 
 
 def test_auto_takes_bf16_only_where_the_hardware_multiplies_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precision, "native_bf16", lambda device: True)
+    monkeypatch.setattr(precision, "has_native_bf16", lambda device: True)
     assert precision.resolve("auto", CPU) == "bf16"
-    monkeypatch.setattr(precision, "native_bf16", lambda device: False)
+    monkeypatch.setattr(precision, "has_native_bf16", lambda device: False)
     assert precision.resolve("auto", CPU) == "fp32"
     assert precision.resolve("bf16", CPU) == "bf16"
 
@@ -57,7 +57,7 @@ def test_emulated_products_are_those_of_torch(
         return [y, *torch.autograd.grad(y.float().square().sum(), [x, *layer.parameters()])]
 
     right = gradients()
-    with Products() as reached, precision.products("bf16", CPU):
+    with Products() as reached, precision.emulate_products("bf16", CPU):
         found = gradients()
     assert reached.formats == {torch.float32}, "a bf16 product reached torch"
     for ours, theirs in zip(found, right, strict=True):
@@ -68,9 +68,9 @@ def test_emulated_products_are_those_of_torch(
 @pytest.mark.usefixtures("no_bf16")
 @pytest.mark.parametrize("name", ["fp32", "fp16"])
 def test_other_formats_are_left_alone(name: str) -> None:
-    assert not precision.emulated(name, CPU)
+    assert not precision.is_emulated(name, CPU)
 
 
 def test_hardware_that_has_bf16_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precision, "native_bf16", lambda device: True)
-    assert not precision.emulated("bf16", CPU)
+    monkeypatch.setattr(precision, "has_native_bf16", lambda device: True)
+    assert not precision.is_emulated("bf16", CPU)

@@ -1,6 +1,6 @@
 """When and what is probed. The real thing is tried by real runs in `distributed`."""
 
-import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +11,25 @@ from torch import nn
 from lockstep.run.directory import RunDirectory
 from lockstep.run.journal import Journal, read
 from lockstep.team import Team
+from lockstep.train.choices import BatchBudget, Choices, read_choices
 from lockstep.train.probes import COUNTED, Probes
 from lockstep.watch.clock import PhaseClock
 
-CHOICES: dict[str, Any] = {"precision": "fp32", "threads": {"1": 1, "2": 1}, "launches": 3}
+
+def choices() -> Choices:
+    budget: BatchBudget = {"words": 100, "sentences": None, "images": None, "per": "global"}
+    return Choices("fp32", 1, budget, {"1": 1, "2": 1}, launches=3)
 
 
 def probe(
-    run: Path, team: Team, choices: dict[str, Any] = CHOICES, steps: int = 5, **more: Any
+    run: Path, team: Team, chosen: Choices | None = None, steps: int = 5, in_step: bool = True, enabled: bool = True
 ) -> list[dict[str, Any]]:
     """Goes through the first steps of a launch; returns what it journalled."""
     module, journal = nn.Linear(4, 3, bias=False), Journal(run / "journal", team.rank)
-    probes = Probes(RunDirectory(run), team, journal, choices, ["CPU"] * team.size, **{"together": True, **more})
+    devices = ["CPU"] * team.size
+    probes = Probes(RunDirectory(run), team, journal, chosen or choices(), devices, in_step, enabled)
     for _ in range(steps):
-        with probes.counting():
+        with probes.count_flops():
             module(torch.ones(10, 4)).sum().backward()
         probes.after_step(words=10, parameters=12)
     journal.close()
@@ -46,10 +51,10 @@ def test_arithmetic_is_that_of_the_counted_steps(tmp_path: Path) -> None:
 
 def test_a_step_that_is_taken_again_counts_once(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal", 0)
-    probes = Probes(RunDirectory(tmp_path), alone(), journal, CHOICES, ["CPU"], together=True)
+    probes = Probes(RunDirectory(tmp_path), alone(), journal, choices(), ["CPU"], takes_every_step=True)
     for index in range(5):
         for _ in range(1 + (index == 2)):
-            counting = probes.counting()
+            counting = probes.count_flops()
             for _ in range(2):  # micro-batches
                 with counting:
                     torch.ones(10, 4) @ torch.ones(4, 3)
@@ -69,18 +74,19 @@ def test_probes_can_be_turned_off(tmp_path: Path) -> None:
 
 def test_what_was_measured_is_kept_for_the_same_workers_only(tmp_path: Path) -> None:
     (first,) = probe(tmp_path, alone())
-    kept = json.loads((tmp_path / "choices.json").read_text())
-    assert {name: kept[name] for name in CHOICES} == CHOICES
-    kept["measured"][0]["peak_flops"] = [123.0]
-    *_, again = probe(tmp_path, alone(), kept)
-    assert (again["peak_flops"], again["flops_per_word"]) == (123.0, first["flops_per_word"])
-    *_, other = probe(tmp_path, alone(), kept | {"threads": {"1": 2}})
+    stored = read_choices(RunDirectory(tmp_path))
+    assert stored is not None
+    assert replace(stored, measured=[]) == choices()
+    stored.measured[0]["peak_flops"] = [123.0]
+    *_, second = probe(tmp_path, alone(), stored)
+    assert (second["peak_flops"], second["flops_per_word"]) == (123.0, first["flops_per_word"])
+    *_, other = probe(tmp_path, alone(), replace(stored, threads={"1": 2}))
     assert other["peak_flops"] != 123.0
 
 
 def test_workers_that_do_not_step_together_exchange_nothing(tmp_path: Path) -> None:
     apart = Team(1, 2, torch.device("cpu"))  # it has no group: any exchange would fail
-    (line,) = probe(tmp_path, apart, together=False)
+    (line,) = probe(tmp_path, apart, in_step=False)
     assert line["peak_flops"] > 0
     assert not (tmp_path / "choices.json").exists()
 
@@ -102,7 +108,9 @@ def test_gradients_are_stamped_only_when_a_profile_is_asked_for(
         monkeypatch.setenv("LOCKSTEP_PROFILE", asked)
         module = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 2))
         journal = Journal(tmp_path / f"asked-{asked}", 0)
-        probes = Probes(RunDirectory(tmp_path), alone(), journal, CHOICES, ["CPU"], together=True, enabled=False)
+        probes = Probes(
+            RunDirectory(tmp_path), alone(), journal, choices(), ["CPU"], takes_every_step=True, enabled=False
+        )
         probes.watch(module, PhaseClock(torch.device("cpu")))
         for _ in range(12):
             loss = module(torch.ones(3, 4)).sum()

@@ -13,7 +13,7 @@ from lockstep.errors import LockstepError
 from lockstep.models.batch_norm import BatchNorm
 from lockstep.models.model_settings import ResNetSettings
 from lockstep.models.resnet import ResidualBlock, ResNet
-from lockstep.parallel.layer_sums import connect
+from lockstep.parallel.layer_sums import connect_layers
 
 
 def resnet(depth: int, channels: int | None = None, colours: int = 3) -> ResNet:
@@ -205,7 +205,7 @@ def test_statistics_of_bf16_values_are_not_rounded_to_bf16(layout: torch.memory_
 def test_torch_s_own_batch_norm_is_refused_where_workers_make_one_update(norm: type[nn.Module]) -> None:
     model = nn.Sequential(nn.Linear(3, 4), norm(4))
     with pytest.raises(LockstepError, match=f"{norm.__name__} is torch's own batch norm") as caught:
-        connect(model, lambda tensor: None)
+        connect_layers(model, lambda tensor: None)
     assert "lockstep.models.batch_norm.BatchNorm" in caught.value.remedy
 
 

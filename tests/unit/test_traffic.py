@@ -4,6 +4,7 @@ import torch
 import torch.distributed as dist
 
 from lockstep.parallel.sharded.traffic import Traffic
+from lockstep.parallel.strategy import Stamp
 
 
 class HandClock:
@@ -16,11 +17,13 @@ class HandClock:
     def stamp(self) -> float:
         return self.now
 
-    def between(self, begin: float, end: float) -> float:
+    def between(self, begin: Stamp, end: Stamp) -> float:
+        assert isinstance(begin, float)
+        assert isinstance(end, float)
         return end - begin
 
-    def since(self, begin: float) -> float:
-        return self.now - begin
+    def since(self, begin: Stamp) -> float:
+        return self.between(begin, self.now)
 
     def move(self, source: str, target: str, seconds: float) -> None:
         assert target == "merge"

@@ -5,8 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lockstep.parallel.adamw import AdamW
-from lockstep.parallel.sgd import Sgd
+from lockstep.parallel.optimizers import AdamW, Sgd
 from lockstep.parallel.update import LossScale, Updater
 
 RATE = 0.1
@@ -161,25 +160,25 @@ def test_an_overflow_halves_the_loss_scale_and_skips_the_step() -> None:
 def test_the_loss_scale_doubles_after_enough_good_steps_in_a_row() -> None:
     scale = LossScale(8.0)
     for _ in range(LossScale.GROW_AFTER - 1):
-        scale.learn(finite=True)
+        scale.adapt(finite=True)
     assert scale.value == 8.0
-    scale.learn(finite=True)
+    scale.adapt(finite=True)
     assert (scale.value, scale.good_steps) == (16.0, 0)
 
 
 def test_an_overflow_begins_the_count_of_good_steps_anew() -> None:
     scale = LossScale(8.0)
     for _ in range(LossScale.GROW_AFTER - 1):
-        scale.learn(finite=True)
-    scale.learn(finite=False)
-    scale.learn(finite=True)
+        scale.adapt(finite=True)
+    scale.adapt(finite=False)
+    scale.adapt(finite=True)
     assert (scale.value, scale.good_steps) == (4.0, 1)
 
 
 def test_the_loss_scale_never_falls_below_one() -> None:
     scale = LossScale(2.0)
     for _ in range(5):
-        scale.learn(finite=False)
+        scale.adapt(finite=False)
     assert scale.value == 1.0
 
 
@@ -231,9 +230,9 @@ def test_the_state_is_live_memory() -> None:
     assert_same(tensors, ours.state().tensors)
 
 
-def test_an_fp16_run_resumed_from_fp32_says_that_its_scale_starts_anew() -> None:
+def test_an_fp16_run_resumed_from_fp32_says_that_its_scale_is_reset() -> None:
     _, scalars = snapshot(updater())
-    assert updater(loss_scale=8.0).load(scalars) == ["the fp16 loss scale starts anew"]
+    assert updater(loss_scale=8.0).load(scalars) == ["the fp16 loss scale starts from its initial value"]
     _, scaled = snapshot(updater(loss_scale=8.0))
     assert updater().load(scaled) == []
 

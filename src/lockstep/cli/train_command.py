@@ -96,13 +96,13 @@ def run_training(
 def _finished_at(config: "RunConfig", run: Path) -> int | None:
     """The last step of a run that has ended, is whole and is not asked for more. It is not launched again: that would
     only add a launch without steps to its records."""
-    from lockstep.ablation import disabled
+    from lockstep.ablation import read_ablation
     from lockstep.explain.summary import summarise
     from lockstep.run.checkpoint import list_all
     from lockstep.run.directory import RunDirectory
 
     directory = RunDirectory(run)
-    if disabled() or not directory.config.exists() or directory.busy():
+    if read_ablation().active or not directory.config.exists() or directory.busy():
         return None
     saved = list_all(directory.checkpoints)
     if not saved or saved[-1].step < config.train.steps or saved[-1].damage() or summarise(run).state != "finished":
@@ -146,7 +146,7 @@ def _close(run: str | Path, as_json: bool, show: bool, told_to_stop: int | None,
 
     from rich.console import Console
 
-    from lockstep.ablation import disabled
+    from lockstep.ablation import read_ablation
     from lockstep.cli.common import print_json, summary_table
     from lockstep.cli.report_command import closing_report
     from lockstep.explain.summary import summarise
@@ -156,7 +156,7 @@ def _close(run: str | Path, as_json: bool, show: bool, told_to_stop: int | None,
     if told_to_stop is not None and (summary.ended is None or summary.ended < begin):
         print("Stopped before a new step was saved. The same command starts from the last checkpoint.", file=sys.stderr)
         sys.exit(128 + told_to_stop)
-    report = None if disabled() else closing_report(run)
+    report = None if read_ablation().active else closing_report(run)
     if as_json:
         print_json(summary.as_dict() | {"report": report and str(report)})
     elif show:

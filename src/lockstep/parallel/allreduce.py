@@ -1,15 +1,11 @@
-"""All-reduce: every worker holds the whole model, and gradients are summed over all workers while backward computes.
+"""All-reduce: every worker has the whole model, and gradients are summed over all workers while backward computes.
 
-torch's DistributedDataParallel keeps the buckets; a hook of ours sends them, so that sums stay sums (the loss is divided
-by the global word count beforehand) and the exchange can be timed.
+torch's DistributedDataParallel fills the buckets. Our communication hook sends them, so that sums stay sums (the loss is
+already divided by the global word count) and the exchange can be timed.
 """
 
-import inspect
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from types import SimpleNamespace
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -17,160 +13,154 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lockstep import faults
-from lockstep.ablation import disabled
-from lockstep.parallel.agreement import agree_now
-from lockstep.parallel.claims import shares_of_all
-from lockstep.parallel.compress import make_compression, ring_bytes
-from lockstep.parallel.layer_sums import LayerSums, among, connect
-from lockstep.parallel.spans import busy
-from lockstep.parallel.strategy import (
-    Agreed,
-    B,
-    BatchSplitter,
-    Claim,
-    Clock,
-    Context,
-    FindTensor,
-    MakeOptimizer,
-    Outcome,
-    Snapshot,
-    State,
-)
+from lockstep.dtypes import DTYPES
+from lockstep.parallel.exchange import ring_bytes, stamped_seconds
+from lockstep.parallel.layer_sums import LayerSums, connect_layers, sum_over
+from lockstep.parallel.optimizers import MakeOptimizer
+from lockstep.parallel.skip_compiler import ddp_without_compiler
+from lockstep.parallel.strategy import FindTensor, Outcome, Stamp, Strategy
 from lockstep.parallel.strategy_settings import AllReduceSettings
-from lockstep.parallel.update import Updater
+from lockstep.parallel.update import State
 
 ONE_BUCKET_MB = 2.0**20
+Summed = torch.futures.Future[Tensor]
 
 
-@contextmanager
-def _compiler_left_out() -> Iterator[None]:
-    """Keeps DDP from importing torch's compiler, which takes two seconds, only to ask it whether to change the reducer
-    and to mark a method as not to be compiled. Unless it is there already we compile nothing, and the answers are known."""
-    if "torch._dynamo" in sys.modules:
-        yield
-        return
-    plain = inspect.unwrap(DistributedDataParallel._inside_ddp_forward)
-    setattr(plain, "__dynamo_disable", plain)  # noqa: B010
-    # As an attribute of torch: asking for the missing one would import it.
-    vars(torch)["_dynamo"] = SimpleNamespace(utils=SimpleNamespace(get_optimize_ddp_mode=lambda: "no_optimization"))
-    try:
-        yield
-    finally:
-        del vars(torch)["_dynamo"]
+class Compression(Protocol):
+    """Sums a bucket over all workers. (torch's stock hooks average, and refuse bf16 on Gloo.)"""
+
+    one_bucket: bool  # all gradients must come in one bucket
+
+    def sum(self, bucket: dist.GradBucket) -> tuple[Summed, int]:
+        """Starts the sum; returns its future and the bytes that a worker puts into the ring."""
+        ...
+
+    def reset(self) -> None:
+        """Drops what is stored of earlier gradients."""
+        ...
+
+    def add_to(self, state: State) -> None: ...
+    def load(self, scalars: dict[str, float], private: FindTensor) -> list[str]: ...
 
 
-class AllReduce:
+class Rounding:
+    """Sends gradients in fp32, or rounded to 16 bits."""
+
+    one_bucket = False
+
+    def __init__(self, gradients: str) -> None:
+        self.dtype = DTYPES[gradients]
+
+    def sum(self, bucket: dist.GradBucket) -> tuple[Summed, int]:
+        buffer = bucket.buffer()
+        sent = buffer.to(self.dtype)  # the same tensor for fp32
+        work = dist.all_reduce(sent, async_op=True)
+        assert work is not None
+
+        def copy_back(future: torch.futures.Future[list[Tensor]]) -> Tensor:
+            summed = future.value()[0]
+            return summed if sent is buffer else buffer.copy_(summed)
+
+        return work.get_future().then(copy_back), sent.numel() * sent.element_size()
+
+    def reset(self) -> None:
+        pass
+
+    def add_to(self, state: State) -> None:
+        pass
+
+    def load(self, scalars: dict[str, float], private: FindTensor) -> list[str]:
+        return []
+
+
+class AllReduce(Strategy):
     name = "allreduce"
-    together = True
-    lockstep = True
-    exact = True
-    ahead = 4
-    members = None
 
     def __init__(self, settings: AllReduceSettings) -> None:
         self.settings = settings
-        self.silent = "communication" in disabled()
 
-    def setup(
-        self,
-        module: nn.Module,
-        make_optimizer: MakeOptimizer,
-        clock: Clock,
-        context: Context,
-        example: Any,
-    ) -> None:
-        self.clock, self.context, self.raw = clock, context, module
-        self.updater = Updater(module, make_optimizer, context.clip, context.loss_scale)
-        self.sums = LayerSums(clock, among(context.team))
+    def connect(self, make_optimizer: MakeOptimizer, example: object) -> None:
+        super().connect(make_optimizer, example)
+        device = self.team.device
+        self.sums = LayerSums(self.clock, sum_over(self.team))
         if not self.silent:
-            connect(module, self.sums)
-        self.compression = make_compression(self.settings, context.rank, context.size, context.device)
-        with _compiler_left_out():
+            connect_layers(self.raw_module, self.sums)
+        self.compression = self._make_compression()
+        with ddp_without_compiler():
             self._ddp = DistributedDataParallel(
-                module,
-                device_ids=[context.device] if context.device.type == "cuda" else None,
+                self.raw_module,
+                device_ids=[device] if device.type == "cuda" else None,
                 bucket_cap_mb=ONE_BUCKET_MB if self.compression.one_bucket else self.settings.bucket_mb,
                 gradient_as_bucket_view=True,
                 forward_sync_buffers=False,
             )
         self._ddp.register_comm_hook(None, self._send)
-        self._forget()
+        self._reset()
         # DDP sorts its buckets after the first backward, and a sum depends on its buckets: one backward before the
         # first step of every launch makes a resumed run add in the same order as an uninterrupted one.
         self._ddp(example).mul(0.0).backward()
-        self.updater.optimizer.forget_gradients()
-        self.sums.forget()
-        self._forget()
+        self.updater.optimizer.drop_gradients()
+        self.sums.reset()
+        self._reset()
 
-    def _forget(self) -> None:
-        self._spans: list[list[Any]] = []  # [ready, merged] stamps of every bucket
+    def _make_compression(self) -> Compression:
+        if self.settings.gradients != "powersgd":
+            return Rounding(self.settings.gradients)
+        from lockstep.parallel.powersgd import PowerSgd
+
+        return PowerSgd(self.settings, self.team)
+
+    def _reset(self) -> None:
+        self._spans: list[list[Stamp]] = []  # [ready, summed] of every bucket
         self._bytes = 0
 
-    def _send(self, _: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    def _send(self, _: object, bucket: dist.GradBucket) -> Summed:
+        """The communication hook: DDP calls it during backward, as soon as a bucket is full."""
         faults.at("merge")
         buffer = bucket.buffer()
         span = [self.clock.stamp()]
         self._spans.append(span)
         if self.silent:
             span.append(span[0])
-            unchanged: torch.futures.Future[Tensor] = torch.futures.Future()
+            unchanged: Summed = torch.futures.Future()
             unchanged.set_result(buffer)
             return unchanged
-        sums, size = self.compression.sum(bucket)
+        summed, size = self.compression.sum(bucket)
         self._bytes += size
 
-        def merged(future: torch.futures.Future[Tensor]) -> Tensor:
+        def stamp_end(future: Summed) -> Tensor:
             span.append(self.clock.stamp())
             return future.value()
 
-        return sums.then(merged)
+        return summed.then(stamp_end)
 
     @property
     def module(self) -> nn.Module:
         return self._ddp
 
-    def claims(
-        self, order: BatchSplitter[B], batches: Iterator[B], first: int, due: Callable[[int], bool]
-    ) -> Iterator[Claim[B]]:
-        return shares_of_all(order, batches, first, self.context.team)
-
-    def begin(self, claim: Claim[B]) -> None:
-        pass
-
-    def micro(self, last: bool) -> AbstractContextManager[Any]:
+    def micro(self, last: bool) -> AbstractContextManager[object]:
         return nullcontext() if last else self._ddp.no_sync()
 
     def backward(self, loss_sum: Tensor, target_words: int) -> None:
         self.sums.phase = "backward"
-        self.updater.backward(loss_sum / target_words)
+        super().backward(loss_sum, target_words)
 
     def commit(self, learning_rate: float) -> Outcome:
         returned = self.clock.stamp()
         applied, norm = self.updater.apply(learning_rate)  # waits for the device, so that all stamps can be read
         exposed = self.clock.between(self._spans[-1][0], returned)
         self.clock.move("backward", "merge", exposed)
-        sent = ring_bytes(self._bytes, self.context.size)
+        sent = ring_bytes(self._bytes, self.team.size)
         if not applied:
-            self.compression.forget()
-        outcome = Outcome(applied, norm, sent, max(0.0, busy(self.clock, self._spans) - exposed))
-        outcome = self.sums.settle(self.context.size, outcome)
-        self._forget()
-        return outcome
-
-    def agree(self, loss_sum: float, stop: bool) -> Agreed:
-        return agree_now(loss_sum, stop, self.context.team)
-
-    @contextmanager
-    def snapshot(self) -> Iterator[Snapshot]:
-        yield Snapshot(self.raw, self.context.team)
+            self.compression.reset()
+        overlapped = max(0.0, stamped_seconds(self.clock, self._spans) - exposed)
+        self._reset()
+        return self.sums.settle(self.team.size, Outcome(applied, norm, sent, overlapped))
 
     def state(self) -> State:
-        state = self.updater.state()
+        state = super().state()
         self.compression.add_to(state)
         return state
 
     def load(self, scalars: dict[str, float], private: FindTensor) -> list[str]:
-        return self.updater.load(scalars) + self.compression.load(scalars, private)
-
-    def finish(self) -> None:
-        pass
+        return super().load(scalars, private) + self.compression.load(scalars, private)

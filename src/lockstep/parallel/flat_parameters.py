@@ -1,4 +1,4 @@
-"""The parameters of a model as one vector, so that any stretch of them can travel without being gathered first."""
+"""The parameters of a model as one vector, so that any slice of them can be sent without a copy."""
 
 from collections.abc import Iterable
 
@@ -7,12 +7,12 @@ from torch import Tensor, nn
 
 
 class FlatParameters:
-    """Trainable parameters become views of `values`, those named `first` at its beginning; with `gradients` their
-    gradients are views of another vector that the backward pass adds to."""
+    """Trainable parameters become views of `values`; those named in `first` come first. With `gradients` their gradients
+    are views of a second vector, to which the backward pass adds."""
 
     def __init__(self, module: nn.Module, gradients: bool = False, first: Iterable[str] = ()) -> None:
-        found = {name: p for name, p in module.named_parameters() if p.requires_grad}
-        self.parameters = {name: found[name] for name in first} | found
+        trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        self.parameters = {name: trainable[name] for name in first} | trainable
         self.spans: dict[str, tuple[int, int]] = {}
         size = 0
         for name, parameter in self.parameters.items():
@@ -28,6 +28,6 @@ class FlatParameters:
             if self.gradient is not None:
                 parameter.grad = self.gradient[begin:end].view(parameter.shape)
 
-    def named(self, vector: Tensor) -> dict[str, Tensor]:
-        """A vector of the same length, cut into the shapes of the parameters."""
+    def split(self, vector: Tensor) -> dict[str, Tensor]:
+        """Returns views of a vector of the same length, by parameter name and in the parameters' shapes."""
         return {name: vector[begin:end].view(self.parameters[name].shape) for name, (begin, end) in self.spans.items()}

@@ -1,31 +1,31 @@
-"""Small sums over all workers in the middle of a pass, for layers that need to know the whole global batch.
+"""Small all-reduces inside forward and backward, for layers that need statistics of the whole global batch.
 
-Such a layer (batch norm) has an attribute `sum_over_workers`. A strategy whose workers take every step together and make
-one update of it sets a function there that adds a tensor up in place; with all others every worker's batch is its own.
+Such a layer (batch norm) has an attribute `sum_over_workers`. Strategies whose workers make one update of every step set a
+function there that sums a tensor in place. With all others every worker's batch is its own.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from lockstep.errors import LockstepError
-from lockstep.parallel.compress import ring_bytes
-from lockstep.parallel.strategy import Clock, Outcome
+from lockstep.parallel.exchange import ring_bytes
+from lockstep.parallel.strategy import Clock, Outcome, Stamp
 from lockstep.team import Team
 
 BATCH_NORMS = nn.modules.batchnorm._BatchNorm  # noqa: SLF001
-"""The base of torch's own, whose statistics and saved averages would be one worker's."""
+"""The base of torch's own batch norms, whose statistics and running averages would be one worker's."""
 
 
-def connect(module: nn.Module, sum_over_workers: Callable[[Tensor], None]) -> None:
+def connect_layers(module: nn.Module, sum_over_workers: Callable[[Tensor], None]) -> None:
+    """Sets `sum_over_workers` in every layer that has it; refuses torch's own batch norm."""
     for layer in module.modules():
         if isinstance(layer, BATCH_NORMS):
             raise LockstepError(
-                f"{type(layer).__name__} is torch's own batch norm, which does not know the workers of a run: what is "
-                "learned would depend on their number.",
+                f"{type(layer).__name__} is torch's own batch norm. It computes statistics of one worker's share, so the "
+                "model would depend on the number of workers.",
                 "Use lockstep.models.batch_norm.BatchNorm in its place, or one worker.",
                 code=2,
             )
@@ -33,8 +33,8 @@ def connect(module: nn.Module, sum_over_workers: Callable[[Tensor], None]) -> No
             setattr(layer, "sum_over_workers", sum_over_workers)  # noqa: B010
 
 
-def among(team: Team) -> Callable[[Tensor], None]:
-    """Adds up over a team whose members stay the same."""
+def sum_over(team: Team) -> Callable[[Tensor], None]:
+    """Returns a function that sums a tensor in place over a team with a process group."""
 
     def add(tensor: Tensor) -> None:
         dist.all_reduce(tensor, group=team.workers)
@@ -43,16 +43,16 @@ def among(team: Team) -> Callable[[Tensor], None]:
 
 
 class LayerSums:
-    """Adds up, and keeps the books: everybody waits for a sum, so its time is merge time."""
+    """Sums tensors and keeps account: all workers wait for a sum, so its time belongs to the merge phase."""
 
     def __init__(self, clock: Clock, add: Callable[[Tensor], None]) -> None:
         self.clock, self.add = clock, add
-        self.forget()
+        self.reset()
 
-    def forget(self) -> None:
-        self.phase = "forward"  # the pass that is under way
+    def reset(self) -> None:
+        self.phase = "forward"  # the current pass
         self._bytes = 0
-        self._waits: list[tuple[str, Any, Any]] = []  # phase, begin, end
+        self._waits: list[tuple[str, Stamp, Stamp]] = []  # phase, begin, end
 
     def __call__(self, tensor: Tensor) -> None:
         begin = self.clock.stamp()
@@ -61,12 +61,11 @@ class LayerSums:
         self._bytes += tensor.nbytes
 
     def settle(self, workers: int, outcome: Outcome) -> Outcome:
-        """Closes the books of a step, after the device caught up: books waits as merge time, and adds to the step's
-        outcome what was sent and waited for."""
+        """Ends a step, after the device caught up: moves waits to the merge phase and adds the sums to the outcome."""
         seconds = [self.clock.between(begin, end) for _, begin, end in self._waits]
         for (phase, _, _), waited in zip(self._waits, seconds, strict=True):
             self.clock.move(phase, "merge", waited)
         own = ring_bytes(self._bytes, workers)
-        self.forget()
+        self.reset()
         sent = outcome.bytes_sent + own
         return replace(outcome, bytes_sent=sent, sums=len(seconds), sums_seconds=sum(seconds), sums_bytes=own)

@@ -1,154 +1,100 @@
-"""Local: workers train alone on their shares and meet every few steps (local SGD, DiLoCo).
+"""Local SGD and DiLoCo: workers train alone on their shares and synchronize every few steps.
 
-At a meeting the mean of the workers' movements since the last one is taken for a gradient, and an outer optimizer with
-Nesterov momentum moves the common model by it; all go on from there. Communication is divided by the steps between.
+At a synchronization the mean of the workers' movements since the last one is taken as a gradient. An outer optimizer with
+Nesterov momentum moves the common model by it, and all workers continue from there. Communication is divided by the
+number of steps between synchronizations.
 """
-
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from lockstep import faults
-from lockstep.ablation import disabled
 from lockstep.dtypes import DTYPES
-from lockstep.parallel.agreement import AgreeLater
-from lockstep.parallel.claims import shares_alone
-from lockstep.parallel.compress import ring_bytes
 from lockstep.parallel.diverging_models import DivergingModels
+from lockstep.parallel.exchange import ring_bytes
 from lockstep.parallel.flat_parameters import FlatParameters
-from lockstep.parallel.strategy import (
-    Agreed,
-    B,
-    BatchSplitter,
-    Claim,
-    Clock,
-    Context,
-    FindTensor,
-    MakeOptimizer,
-    Outcome,
-    Snapshot,
-    State,
-)
+from lockstep.parallel.optimizers import MakeOptimizer
+from lockstep.parallel.strategy import FindTensor, Outcome
 from lockstep.parallel.strategy_settings import LocalSettings
-from lockstep.parallel.update import Updater
+from lockstep.parallel.update import State
 
 
-class LocalSgd:
+class LocalSgd(DivergingModels):
     name = "local"
-    together = True
-    lockstep = False
-    exact = True
-    ahead = 4
-    members = None
 
     def __init__(self, settings: LocalSettings) -> None:
         assert settings.every is not None
         self.every, self.rate = settings.every, settings.outer_rate
-        usual = 0.9 if self.every >= 500 else 0.5
-        self.momentum = usual if settings.outer_momentum is None else settings.outer_momentum
-        self.format = DTYPES[settings.gradients]
+        default_momentum = 0.9 if self.every >= 500 else 0.5
+        self.momentum = default_momentum if settings.outer_momentum is None else settings.outer_momentum
+        self.dtype = DTYPES[settings.gradients]
         self.bucket_mb = settings.bucket_mb
-        self.silent = "communication" in disabled()
 
-    def setup(
-        self,
-        module: nn.Module,
-        make_optimizer: MakeOptimizer,
-        clock: Clock,
-        context: Context,
-        example: Any,
-    ) -> None:
-        self._module, self.clock, self.context = module, clock, context
-        self.flat = FlatParameters(module)
-        self.updater = Updater(module, make_optimizer, context.clip, context.loss_scale)
-        self.models = DivergingModels(self.name, self.updater, context.team)
-        self.agreement = AgreeLater(context.team)
-        self.common = self.flat.values.clone()  # where all stood after the last meeting
-        self.speed = torch.zeros_like(self.common)  # the outer momentum
+    def connect(self, make_optimizer: MakeOptimizer, example: object) -> None:
+        self.flat = FlatParameters(self.raw_module)
+        super().connect(make_optimizer, example)
+        self.common = self.flat.values.clone()  # the model after the last synchronization
+        self.outer_momentum = torch.zeros_like(self.common)
         self.packet = max(1, int(self.bucket_mb * 2**20) // self.common.element_size())  # values that travel at once
-        self.alone = 0  # steps since the last meeting
-
-    @property
-    def module(self) -> nn.Module:
-        return self._module
-
-    def claims(
-        self, order: BatchSplitter[B], batches: Iterator[B], first: int, due: Callable[[int], bool]
-    ) -> Iterator[Claim[B]]:
-        return shares_alone(order, batches, first, self.context.team)
-
-    def begin(self, claim: Claim[B]) -> None:
-        pass
-
-    def micro(self, last: bool) -> nullcontext[None]:
-        return nullcontext()
-
-    def backward(self, loss_sum: Tensor, target_words: int) -> None:
-        self.updater.backward(loss_sum / target_words)
+        self.steps_alone = 0  # since the last synchronization
 
     def commit(self, learning_rate: float) -> Outcome:
         applied, norm = self.updater.apply(learning_rate)
-        self.alone += 1
-        if self.alone < self.every:
+        self.steps_alone += 1
+        if self.steps_alone < self.every:
             return Outcome(applied, norm)
         faults.at("merge")
         begin = self.clock.stamp()
-        sent = self._meet()
-        self.alone = 0
+        sent = self._synchronize()
+        self.steps_alone = 0
         self.clock.move("update", "merge", self.clock.since(begin))
         return Outcome(applied, norm, sent)
 
     @torch.no_grad()
-    def _meet(self) -> int:
-        """Returns the bytes that this worker sent. What is not sent yet is computed while packets travel."""
-        wholes = (self.common, self.speed, self.flat.values)
-        packets = list(zip(*(whole.split(self.packet) for whole in wholes), strict=True))
-        travelling: list[tuple[Tensor, dist.Work | None]] = []
+    def _synchronize(self) -> int:
+        """Moves all workers to the new common model; returns the bytes that this worker sent. Packets are prepared while
+        earlier ones travel."""
+        vectors = (self.common, self.outer_momentum, self.flat.values)
+        packets = list(zip(*(vector.split(self.packet) for vector in vectors), strict=True))
+        in_flight: list[tuple[Tensor, dist.Work | None]] = []
         for common, _, values in packets:
-            movement = torch.sub(common, values, out=values).to(self.format)  # of the model only this is needed now
-            travelling.append((movement, None if self.silent else dist.all_reduce(movement, async_op=True)))
+            movement = torch.sub(common, values, out=values).to(self.dtype)  # `values` is overwritten below
+            in_flight.append((movement, None if self.silent else dist.all_reduce(movement, async_op=True)))
         sent = 0
-        for (common, speed, values), (movement, work) in zip(packets, travelling, strict=True):
+        for (common, momentum, values), (movement, work) in zip(packets, in_flight, strict=True):
             if work is not None:
                 work.wait()
-                sent += ring_bytes(movement.numel() * movement.element_size(), self.context.size)
-            gradient = values.copy_(movement).div_(self.context.size)
-            speed.mul_(self.momentum).add_(gradient)
-            common.sub_(gradient.add_(speed, alpha=self.momentum), alpha=self.rate)
+                sent += ring_bytes(movement.numel() * movement.element_size(), self.team.size)
+            gradient = values.copy_(movement).div_(self.team.size)
+            momentum.mul_(self.momentum).add_(gradient)
+            common.sub_(gradient.add_(momentum, alpha=self.momentum), alpha=self.rate)
             values.copy_(common)
         return sent
 
-    def agree(self, loss_sum: float, stop: bool) -> Agreed:
-        return self.agreement.agree(loss_sum, stop)
-
-    def snapshot(self) -> AbstractContextManager[Snapshot]:
-        """After a meeting all models are the same; between meetings their mean stands for them."""
-        return self.models.together(mean=self.alone > 0)
+    def averages(self) -> bool:
+        """After a synchronization all models are equal; between two, their mean stands for them."""
+        return self.steps_alone > 0
 
     def state(self) -> State:
-        state = self.models.state()
-        state.scalars["local.alone"] = float(self.alone)
-        state.private |= {"local.common": self.common, "local.speed": self.speed}
+        state = super().state()
+        state.scalars["local.alone"] = float(self.steps_alone)
+        state.private |= {"local.common": self.common, "local.speed": self.outer_momentum}
         return state
 
     def load(self, scalars: dict[str, float], private: FindTensor) -> list[str]:
-        reset = self.models.load(scalars, private)
-        common, speed = private("local.common"), private("local.speed")
-        if common is None or speed is None:
+        reset = super().load(scalars, private)
+        common, momentum = private("local.common"), private("local.speed")
+        if common is None or momentum is None:
             self.common.copy_(self.flat.values)
-            return [*reset, "the outer momentum starts anew"]
-        self.speed.copy_(speed)
-        if scalars["local.workers"] == self.context.size:
+            return [*reset, "the outer momentum starts from zero"]
+        self.outer_momentum.copy_(momentum)
+        if scalars["local.workers"] == self.team.size:
             self.common.copy_(common)
-            self.alone = int(scalars["local.alone"])
+            self.steps_alone = int(scalars["local.alone"])
         else:
             self.common.copy_(self.flat.values)
-            reset.append("the meeting that was due is put off: the workers' mean is the new common model")
+            reset.append(
+                "the next synchronization is a full interval away: the mean of the workers is the common model"
+            )
         return reset
-
-    def finish(self) -> None:
-        self.agreement.finish()

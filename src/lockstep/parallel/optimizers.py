@@ -1,26 +1,29 @@
-"""What the optimizers have in common: plain named tensors, made at once so that the state has one shape at every moment.
+"""AdamW and SGD on plain named tensors. The state has its final shape from the start, so every checkpoint looks alike.
 
-torch's optimizer classes import the whole compiler with their first step, which costs every worker two seconds of start-up;
-their functional forms do the same arithmetic without it, and leave the state in our hands, where checkpoints need it.
+torch's optimizer classes import the compiler with their first step, which costs every worker two seconds of start-up.
+Their functional forms do the same arithmetic without it.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adamw import adamw
+from torch.optim.sgd import sgd
 
 
-def held(tensor: Tensor) -> Tensor:
-    """What this worker holds of a tensor: all of it, or its part of one that is sharded (a DTensor)."""
+def local_part(tensor: Tensor) -> Tensor:
+    """Returns what this worker stores of a tensor: all of it, or its shard of a DTensor."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 class Optimizer(ABC):
-    """An update rule sees one value at a time: any stretch of the parameters may be updated by itself."""
+    """An update rule that works value by value, so that any slice of the parameters can be updated by itself."""
 
     MOMENTS: ClassVar[tuple[str, ...]] = ()
-    """What is kept for every parameter, by name."""
+    """Names of the tensors that are stored for every parameter."""
 
     def __init__(self, parameters: dict[str, nn.Parameter]) -> None:
         self.parameters = parameters
@@ -32,18 +35,86 @@ class Optimizer(ABC):
 
     @torch.no_grad()
     def gradients(self) -> list[Tensor]:
+        """Returns the gradient of every parameter, as far as this worker stores it."""
         missing = [name for name, p in self.parameters.items() if p.grad is None]
         assert not missing, f"no gradient for {missing}"
-        return [held(p.grad) for p in self.parameters.values() if p.grad is not None]
+        return [local_part(p.grad) for p in self.parameters.values() if p.grad is not None]
 
     @abstractmethod
-    def step(self, gradients: list[Tensor], learning_rate: float) -> None: ...
+    def step(self, gradients: list[Tensor], learning_rate: float) -> None:
+        """Updates all parameters in place."""
 
-    def forget_gradients(self) -> None:
+    def drop_gradients(self) -> None:
         for parameter in self.parameters.values():
             parameter.grad = None
 
-    def _held(self) -> tuple[list[Tensor], list[list[Tensor]]]:
-        """Parameters, and the list of each moment, as far as this worker holds them."""
-        moments = [[held(tensor) for tensor in self.moments[name].values()] for name in self.MOMENTS]
-        return [held(parameter) for parameter in self.parameters.values()], moments
+    def _local_parts(self) -> tuple[list[Tensor], list[list[Tensor]]]:
+        """Returns the parameters and the list of each moment, as far as this worker stores them."""
+        moments = [[local_part(tensor) for tensor in self.moments[name].values()] for name in self.MOMENTS]
+        return [local_part(parameter) for parameter in self.parameters.values()], moments
+
+
+MakeOptimizer = Callable[[dict[str, nn.Parameter]], Optimizer]
+"""Builds an optimizer. It can be pickled: parameter servers receive it."""
+
+
+class AdamW(Optimizer):
+    """AdamW with torch's fused kernel."""
+
+    MOMENTS = ("exp_avg", "exp_avg_sq")
+
+    def __init__(
+        self, parameters: dict[str, nn.Parameter], betas: tuple[float, float], epsilon: float, weight_decay: float
+    ) -> None:
+        super().__init__(parameters)
+        self.betas, self.epsilon, self.weight_decay = betas, epsilon, weight_decay
+
+    @torch.no_grad()
+    def step(self, gradients: list[Tensor], learning_rate: float) -> None:
+        parameters, (first, second) = self._local_parts()
+        adamw(
+            parameters,
+            gradients,
+            first,
+            second,
+            [],
+            self.steps,
+            fused=True,
+            amsgrad=False,
+            beta1=self.betas[0],
+            beta2=self.betas[1],
+            lr=learning_rate,
+            weight_decay=self.weight_decay,
+            eps=self.epsilon,
+            maximize=False,
+        )
+
+
+class Sgd(Optimizer):
+    """SGD with momentum and torch's fused kernel. The weight decay is part of the gradient."""
+
+    MOMENTS = ("momentum",)
+
+    def __init__(
+        self, parameters: dict[str, nn.Parameter], momentum: float, nesterov: bool, weight_decay: float
+    ) -> None:
+        super().__init__(parameters)
+        self.momentum, self.nesterov, self.weight_decay = momentum, nesterov, weight_decay
+
+    @torch.no_grad()
+    def step(self, gradients: list[Tensor], learning_rate: float) -> None:
+        parameters, (momenta,) = self._local_parts()
+        buffers: list[Tensor | None] = list(momenta)
+        sgd(
+            parameters,
+            gradients,
+            buffers,
+            fused=True,
+            weight_decay=self.weight_decay,
+            momentum=self.momentum,
+            lr=learning_rate,
+            dampening=0.0,
+            nesterov=self.nesterov,
+            maximize=False,
+        )
+        torch._foreach_add_(self.steps, 1.0)

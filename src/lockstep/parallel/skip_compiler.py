@@ -1,7 +1,8 @@
-"""FSDP2 without torch's compiler.
+"""DDP and FSDP2 without importing torch's compiler.
 
-DTensor and FSDP2 ask the compiler only for some of its settings and to keep out of their functions, but importing it for
-that takes a second of every worker's start. We compile nothing, so something smaller can answer while a model is sharded.
+Both import `torch._dynamo` only to ask for a few settings and to mark functions as not to be compiled. The import takes one
+to two seconds of every worker's start. We compile nothing, so a small stand-in answers while a model is wrapped. Without
+effect where the compiler is already imported.
 """
 
 import importlib
@@ -10,41 +11,61 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import ModuleType, SimpleNamespace
+from typing import ParamSpec, TypeVar
 
 import torch
-from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
-from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
+from torch.nn.parallel import DistributedDataParallel
 
 COMPILER = "torch._dynamo"
-HOOKS = (
-    (FSDPState, ("_pre_forward", "_post_forward", "_pre_backward", "_root_post_backward_final_callback")),
-    (FSDPParamGroup, ("pre_backward", "post_backward")),
-)
-"""They ask at every call."""
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-class _StandIn(ModuleType):
-    """Has the compiler's settings as a submodule, and leaves every function as it is."""
+@contextmanager
+def ddp_without_compiler() -> Iterator[None]:
+    """Wraps the construction of DistributedDataParallel."""
+    if COMPILER in sys.modules:
+        yield
+        return
+    plain = inspect.unwrap(DistributedDataParallel._inside_ddp_forward)
+    setattr(plain, "__dynamo_disable", plain)  # noqa: B010
+    # As an attribute of torch: asking for the missing one would import it.
+    vars(torch)["_dynamo"] = SimpleNamespace(utils=SimpleNamespace(get_optimize_ddp_mode=lambda: "no_optimization"))
+    try:
+        yield
+    finally:
+        del vars(torch)["_dynamo"]
+
+
+class _CompilerStandIn(ModuleType):
+    """Has the compiler's settings as a submodule, and returns every function unchanged."""
 
     __path__ = [str(Path(torch.__file__).parent / "_dynamo")]
 
     @staticmethod
-    def disable(function: Callable[..., Any], *_: Any, **__: Any) -> Callable[..., Any]:
+    def disable(function: Callable[P, R], *_: object, **__: object) -> Callable[P, R]:
         return function
 
 
 @contextmanager
-def compiler_left_out() -> Iterator[None]:
-    """What is asked within is answered for good; who asks something new later gets the real compiler."""
+def fsdp_without_compiler() -> Iterator[None]:
+    """Wraps the calls of `fully_shard`. What is asked inside is answered for good; later questions import the real
+    compiler."""
     if COMPILER in sys.modules:
         yield
         return
-    for owner, names in HOOKS:
+    from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
+    from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
+
+    hooks = (  # these ask at every call
+        (FSDPState, ("_pre_forward", "_post_forward", "_pre_backward", "_root_post_backward_final_callback")),
+        (FSDPParamGroup, ("pre_backward", "post_backward")),
+    )
+    for owner, names in hooks:
         for name in names:
             setattr(owner, name, inspect.unwrap(getattr(owner, name)))
-    sys.modules[COMPILER] = vars(torch)["_dynamo"] = _StandIn(COMPILER)
+    sys.modules[COMPILER] = vars(torch)["_dynamo"] = _CompilerStandIn(COMPILER)
     try:
         importlib.import_module(f"{COMPILER}.config")
         yield

@@ -1,26 +1,36 @@
-"""The interface between the training loop and the way gradients cross processes."""
+"""The base class of every strategy: how the workers' gradients become one update.
+
+The defaults are those of one process that computes the whole global batch. A strategy's own file says only what is
+different. The training loop calls the methods in this order: `setup`, `synchronize`, `state`/`load`, `claims`, then for
+every step `synchronize`, `begin`, `micro`, `backward`, `commit`, `agree`, and at evaluations and saves `snapshot`.
+"""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
-from lockstep.parallel.optimizers import Optimizer
+from lockstep import faults
+from lockstep.ablation import Ablation
+from lockstep.parallel.optimizers import MakeOptimizer
+from lockstep.parallel.update import State, Updater
 from lockstep.run.checkpoint import Progress
+from lockstep.run.journal import Journal
 from lockstep.team import Team
 
-MakeOptimizer = Callable[[dict[str, nn.Parameter]], Optimizer]
-"""Can be pickled: parameter servers are told it."""
 FindTensor = Callable[[str], Tensor | None]
-"""A private tensor of a checkpoint by its name, if it has one."""
+"""Returns a private tensor of a checkpoint by its name, or None."""
+Stamp = float | torch.cuda.Event
+"""A point in time: seconds on CPU, an event in the stream on CUDA."""
 
 
 class Batch(Protocol):
-    """A global batch, as far as a strategy looks into it."""
+    """What a strategy reads of a global batch."""
 
     @property
     def indices(self) -> np.ndarray: ...
@@ -33,7 +43,7 @@ B_contra = TypeVar("B_contra", bound=Batch, contravariant=True)
 
 
 class BatchSplitter(Protocol[B_contra]):
-    """How a global batch is cut for the workers."""
+    """Cuts a global batch into the workers' shares, and a share into micro-batches."""
 
     def share(self, batch: B_contra, worker: int, workers: int) -> np.ndarray: ...
     def target_words(self, share: np.ndarray) -> int: ...
@@ -42,45 +52,44 @@ class BatchSplitter(Protocol[B_contra]):
 
 @dataclass(frozen=True)
 class Claim(Generic[B]):
-    """What this worker does in one step: a share of a global batch."""
+    """What this worker computes in one step: a share of a global batch."""
 
     step: int
     batch: B
     share: np.ndarray
-    target_words: int  # what its loss is divided by: of all workers whose gradients are summed
-    part: int  # which share; the worker's number where every worker has one of every batch
-    recomputed: bool = False  # a worker had claimed it and died
-    empty_micro_batches: int = 0  # micro-batches to add that count for nothing, where all workers need equally many
+    target_words: int  # the loss is divided by this: the words of all workers whose gradients are summed
+    part: int  # number of the share; the worker's rank where every worker has one share of every batch
+    recomputed: bool = False  # the worker that had claimed it died
+    empty_micro_batches: int = 0  # added so that all workers run equally many forward passes
 
 
 @dataclass(frozen=True)
 class Pause(Generic[B]):
-    """Stands between claims where workers do not move step by step together: every step up to this one is applied, and
-    none beyond it has begun."""
+    """A point at which asynchronous workers rest: every step up to this one is applied, no later step has begun."""
 
     step: int
     batch: B
-    stop: bool  # somebody asked for it
+    stop: bool  # a worker asked to stop
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a step."""
+    """The result of a step."""
 
-    applied: bool  # False: the gradient was not finite and all workers left it out
+    applied: bool  # False: the gradient was not finite and all workers skipped the update
     grad_norm: float
     bytes_sent: int = 0
-    merge_overlapped: float = 0.0
-    retry: str | None = None  # why the step does not count and has to be taken again, with the same global batch
-    staleness: int | None = None  # updates by others between the parameters that were used and this update
-    sums: int = 0  # small ones in the middle of the passes, at which all wait for each other (batch norm)
-    sums_seconds: float = 0.0  # what they took, within merge
-    sums_bytes: int = 0  # of bytes_sent
+    merge_overlapped: float = 0.0  # seconds of exchange that backward hid
+    retry: str | None = None  # why the step must be repeated with the same global batch
+    staleness: int | None = None  # updates by others between reading the parameters and this update
+    sums: int = 0  # number of small all-reduces inside forward and backward (batch norm)
+    sums_seconds: float = 0.0  # their seconds, part of the merge phase
+    sums_bytes: int = 0  # their bytes, part of bytes_sent
 
 
 @dataclass(frozen=True)
 class Agreed:
-    """What the workers found together at a step boundary."""
+    """What the workers agreed on at a step boundary."""
 
     loss_sum: float
     stop: bool
@@ -88,151 +97,135 @@ class Agreed:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A model that holds still, and who looks at it together."""
+    """A consistent model, and the workers that evaluate and save it together."""
 
     module: nn.Module
-    team: Team | None  # who evaluates and saves with this worker; None: others do
-
-
-@dataclass
-class State:
-    """Everything a strategy must find again: named tensors and scalars that mean the same under every strategy. What
-    only the strategy itself can use is `private`; a name that holds a worker's number is that worker's own."""
-
-    tensors: dict[str, Tensor] = field(default_factory=dict)
-    scalars: dict[str, float] = field(default_factory=dict)
-    private: dict[str, Tensor] = field(default_factory=dict)
+    team: Team | None  # None: other workers evaluate and save
 
 
 class Clock(Protocol):
-    """The phase clock, as far as a strategy uses it."""
+    """What a strategy uses of the phase clock."""
 
-    def stamp(self) -> Any: ...
-    def between(self, begin: Any, end: Any) -> float: ...
-    def since(self, begin: Any) -> float: ...
+    def stamp(self) -> Stamp: ...
+    def between(self, begin: Stamp, end: Stamp) -> float: ...
+    def since(self, begin: Stamp) -> float: ...
     def move(self, source: str, target: str, seconds: float) -> None: ...
 
 
 @dataclass(frozen=True)
 class Context:
-    """Where a strategy runs."""
+    """Where a strategy runs, and whom it tells."""
 
     team: Team
     clip: float | None  # largest gradient norm
-    loss_scale: float | None  # starting scale of fp16 losses; None: no scaling
-    products: torch.dtype = torch.float32  # number format of matrix products
-
-    @property
-    def rank(self) -> int:
-        return self.team.rank
-
-    @property
-    def size(self) -> int:
-        return self.team.size
-
-    @property
-    def device(self) -> torch.device:
-        return self.team.device
+    loss_scale: float | None  # initial scale of fp16 losses; None: no scaling
+    compute_dtype: torch.dtype = torch.float32  # of matrix products
+    ablation: Ablation = field(default_factory=Ablation)
+    journal: Journal | None = None  # elastic strategies write to it
+    attempt: int = 1  # launches of this run so far, with this one
+    notify: Callable[[str], None] = lambda _: None  # shows a sentence to the person at the terminal
 
 
-@dataclass(frozen=True)
-class QuorumView:
-    """Who takes part in the next step."""
+class Strategy:
+    """How gradients cross processes. Every method below has the behaviour of a single process."""
 
-    quorum: int  # a number that all participants know
-    participants: tuple[int, ...]  # workers
-    regrouped: bool  # since the last meeting somebody came or went, or a merge failed
-    failures: list[str] = field(default_factory=list)  # attempts to meet that came to nothing
-    seconds: float = 0.0
-    progress: Progress | None = None  # this worker was behind: where the others stand, whose state it has now
-    source: int | None = None  # the worker that it healed from
-    ending: str | None = None  # why the others are about to stop
+    name = "single"
+    takes_every_step = True  # every worker takes part in every step
+    makes_one_update = True  # the workers' gradients make one update, so a step's loss is that of all workers
+    exact_resume = True  # a resumed run ends bit-identical to an uninterrupted one
+    elastic = False  # workers may die and come back while the others train
+    prefetch_depth = 4  # claims that may be prepared before they are computed
+    healed = False  # this worker copied the state of a peer, which waits for its gradients
+    peer_stop_reason: str | None = None  # why that peer was about to stop
 
+    updater: Updater
 
-class Members(Protocol):
-    """What a strategy whose workers may come and go adds to a step."""
+    def setup(
+        self, module: nn.Module, make_optimizer: MakeOptimizer, clock: Clock, context: Context, example: object
+    ) -> None:
+        """Takes the model over. `example` is a micro-batch that the model accepts."""
+        self.raw_module, self.clock, self.context, self.team = module, clock, context, context.team
+        self.silent = context.ablation.communication  # an ablation: everything is done but the sending
+        self.connect(make_optimizer, example)
 
-    @property
-    def leads(self) -> bool:
-        """Does this worker save for all?"""
-        ...
-
-    def meet(self, progress: Progress, ending: str | None = None) -> QuorumView:
-        """Before a step, and once more before leaving, then with the reason."""
-        ...
-
-    def revise(self, claim: Claim[B], order: BatchSplitter[B]) -> Claim[B]:
-        """The claim for who takes part now; the same object when it was right."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class Strategy(Protocol):
-    """How the workers' gradients become one update."""
-
-    name: str
-    together: bool  # does every worker take part in every step?
-    lockstep: bool  # do their gradients make one update, so that a step's loss is that of all?
-    ahead: int  # how many claims may be prepared before they are computed
-    exact: bool  # is a bit-identical resume promised?
-
-    @property
-    def members(self) -> Members | None:
-        """None: the same workers from beginning to end."""
-        ...
+    def connect(self, make_optimizer: MakeOptimizer, example: object) -> None:
+        """Builds what the strategy needs around the model."""
+        self.updater = Updater(self.raw_module, make_optimizer, self.context.clip, self.context.loss_scale)
 
     @property
     def module(self) -> nn.Module:
-        """batch -> sum of the loss over its target words; what the forward pass must call."""
-        ...
+        """The module that forward passes call: a micro-batch in, the sum of its loss over target words out."""
+        return self.raw_module
 
-    def setup(
-        self,
-        module: nn.Module,
-        make_optimizer: MakeOptimizer,
-        clock: Clock,
-        context: Context,
-        example: Any,
-    ) -> None: ...
+    def synchronize(self, progress: Progress) -> Progress | None:
+        """Settles who takes part in the next step, where workers may die and come back. Returns the progress of a peer
+        when this worker has just copied that peer's state."""
+        return None
 
     def claims(
-        self, order: BatchSplitter[B], batches: Iterator[B], first: int, due: Callable[[int], bool]
+        self, splitter: BatchSplitter[B], batches: Iterator[B], first: int, due: Callable[[int], bool]
     ) -> Iterator[Claim[B] | Pause[B]]:
-        """This worker's part of the steps to come, from step `first` on; read ahead in the background. A strategy whose
-        workers are not `together` rests after steps at which something is `due`."""
-        ...
+        """Yields this worker's claims from step `first` on; the loop prefetches them. Strategies that do not take every
+        step together pause after each step for which `due` is true."""
+        for step, batch in enumerate(batches, first):
+            share = splitter.share(batch, self.team.rank, self.team.size)
+            yield Claim(step, batch, share, batch.target_words, self.team.rank)
 
-    def begin(self, claim: Claim[B]) -> None:
-        """Called when a claim is about to be computed."""
-        ...
+    def begin(self, claim: Claim[B], splitter: BatchSplitter[B]) -> Claim[B]:
+        """Called right before a claim is computed; returns the claim, cut differently if the workers changed."""
+        return claim
 
-    def micro(self, last: bool) -> AbstractContextManager[Any]:
-        """Around forward and backward of a micro-batch: nothing is sent before the last one."""
-        ...
+    def micro(self, last: bool) -> AbstractContextManager[object]:
+        """The context of one micro-batch's forward and backward pass. Gradients are sent in the last one only."""
+        return nullcontext()
 
     def backward(self, loss_sum: Tensor, target_words: int) -> None:
-        """Gradients of the loss per target word, `target_words` counted over all workers."""
-        ...
+        """Computes gradients of the loss per target word, counted over all workers."""
+        self.updater.backward(loss_sum / target_words)
 
     def commit(self, learning_rate: float) -> Outcome:
-        """Finite check, norm, clip, update."""
-        ...
+        """Exchanges what is left, checks that the gradient is finite, clips it and updates the parameters."""
+        faults.at("merge")
+        return Outcome(*self.updater.apply(learning_rate))
 
-    def agree(self, loss_sum: float, stop: bool) -> Agreed: ...
+    def agree(self, loss_sum: float, stop: bool) -> Agreed:
+        """Returns the loss of all workers, and whether any of them wants to stop."""
+        if self.silent or self.team.size == 1:
+            return Agreed(loss_sum, stop)
+        both = torch.tensor([loss_sum, float(stop)], dtype=torch.float64, device=self.team.device)
+        dist.all_reduce(both, group=self.team.workers)
+        total, stops = both.tolist()
+        return Agreed(total, stops > 0)
 
-    def snapshot(self) -> AbstractContextManager[Snapshot]:
-        """A consistent model for evaluation and saving."""
-        ...
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """Gives a consistent model for evaluation and saving."""
+        yield Snapshot(self.raw_module, self.team)
 
     def state(self) -> State:
-        """The live tensors: saving reads them, loading writes them in place."""
-        ...
+        """Returns the live tensors: saving reads them, loading writes them in place."""
+        return self.updater.state()
 
     def load(self, scalars: dict[str, float], private: FindTensor) -> list[str]:
-        """Takes over scalars after the tensors were filled; returns what had to be reset."""
-        ...
+        """Restores scalars after the tensors were filled; returns a sentence for everything that had to be reset."""
+        return self.updater.load(scalars)
+
+    def branch(self, progress: Progress) -> dict[str, list[tuple[str, int]]]:
+        """Returns what the journal's resume line says beside the checkpoint, where workers may die and come back."""
+        return {}
+
+    def leave(self, progress: Progress, reason: str, ensure_saved: Callable[[Progress], None]) -> Progress:
+        """Called before `finish`: peers that are behind catch up, and `ensure_saved` saves what one of them lost.
+        Returns where the run stands."""
+        return progress
+
+    @property
+    def writes(self) -> bool:
+        """Whether this worker writes checkpoints together with its team, or for all."""
+        return True
 
     def finish(self) -> None:
         """Called once, after the last step and the last save."""
-        ...
+
+    def close(self) -> None:
+        """Called at the end, also after a failure."""

@@ -1,14 +1,24 @@
-"""One worker's update: unscale, finite check, norm, clip, optimizer. Shared by all strategies whose workers update."""
+"""One worker's update: unscale, norm, finite check, clip, optimizer. All strategies whose workers update share it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
 from lockstep import faults
-from lockstep.parallel.strategy import MakeOptimizer, State
+from lockstep.parallel.optimizers import MakeOptimizer
+
+
+@dataclass
+class State:
+    """Everything that a strategy saves. `tensors` and `scalars` mean the same under every strategy. `private` is for the
+    strategy that saved it; a private name with a worker's number belongs to that worker."""
+
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    scalars: dict[str, float] = field(default_factory=dict)
+    private: dict[str, Tensor] = field(default_factory=dict)
 
 
 class LossScale:
@@ -19,7 +29,7 @@ class LossScale:
     def __init__(self, start: float) -> None:
         self.value, self.good_steps = start, 0
 
-    def learn(self, finite: bool) -> None:
+    def adapt(self, finite: bool) -> None:
         if not finite:
             self.value, self.good_steps = max(1.0, self.value / 2), 0
         elif self.good_steps + 1 >= self.GROW_AFTER:
@@ -34,17 +44,17 @@ class Judgement:
 
     finite: bool
     norm: float
-    factor: float  # to multiply it with: takes the loss scale out, and brings it down to the largest norm allowed
+    factor: float  # multiplies the gradient: removes the loss scale and clips the norm
 
 
 class Guard:
-    """Judges gradients by their norm. Workers that see the same norms judge alike."""
+    """Judges gradients by their norm. Workers that see the same norm come to the same decision."""
 
     def __init__(self, clip: float | None, loss_scale: float | None) -> None:
         self.clip = clip
         self.scale = LossScale(loss_scale) if loss_scale is not None else None
 
-    def scaled(self, loss: Tensor) -> Tensor:
+    def scale_loss(self, loss: Tensor) -> Tensor:
         return loss if self.scale is None else loss * self.scale.value
 
     def judge(self, scaled_norm: float) -> Judgement:
@@ -52,7 +62,7 @@ class Guard:
         norm = scaled_norm / scale
         finite = norm < float("inf")  # false for NaN as well
         if self.scale is not None:
-            self.scale.learn(finite)
+            self.scale.adapt(finite)
         factor = 1.0 / scale
         if self.clip is not None and norm > self.clip:
             factor *= self.clip / norm
@@ -67,14 +77,15 @@ class Guard:
         if self.scale is None:
             return []
         if "loss_scale.value" not in scalars:
-            return ["the fp16 loss scale starts anew"]
+            return ["the fp16 loss scale starts from its initial value"]
         self.scale.value = scalars["loss_scale.value"]
         self.scale.good_steps = int(scalars["loss_scale.good_steps"])
         return []
 
 
 class Updater:
-    """Model and optimizer of one process, or its parts of them: then `norm` makes the norm of the whole from a part."""
+    """Model and optimizer of one process. Where a process stores shards only, `norm` computes the norm of the full
+    gradient from them."""
 
     def __init__(
         self,
@@ -89,10 +100,10 @@ class Updater:
         self.guard = Guard(clip, loss_scale)
 
     def backward(self, loss: Tensor) -> None:
-        self.guard.scaled(loss).backward()
+        self.guard.scale_loss(loss).backward()
 
     def apply(self, learning_rate: float) -> tuple[bool, float]:
-        """Returns (applied, gradient norm). All workers know the same norm here, so they decide alike."""
+        """Returns (applied, gradient norm). All workers know the same norm here, so they make the same decision."""
         gradients = self.optimizer.gradients()
         judgement = self.guard.judge(float(self.norm(gradients)))
         if judgement.finite:
@@ -100,7 +111,7 @@ class Updater:
                 torch._foreach_mul_(gradients, judgement.factor)
             faults.at("update")
             self.optimizer.step(gradients, learning_rate)
-        self.optimizer.forget_gradients()
+        self.optimizer.drop_gradients()
         return judgement.finite, judgement.norm
 
     def state(self) -> State:

@@ -11,9 +11,51 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NotRequired, TextIO, TypedDict
 
 from lockstep.run.standing import Line, select_standing
+
+
+class Words(TypedDict):
+    """Words without padding, on both sides; for images their number."""
+
+    source: int
+    target: int
+
+
+class LayerSumFacts(TypedDict):
+    """Small all-reduces inside forward and backward (batch norm)."""
+
+    count: int
+    seconds: float
+    bytes: int
+
+
+class StepLine(TypedDict):
+    """The line of one step, the project's central fact. `words` and `seconds` are the worker's own."""
+
+    step: int
+    epoch: int
+    loss: float  # per target word
+    lr: float
+    grad_norm: float
+    words: Words
+    seconds: float
+    phases: dict[str, float]  # input, forward, backward, merge (exposed exchange), update
+    merge_overlapped: float  # seconds of exchange that backward hid
+    bytes_sent: int
+    cursor: int  # position in the epoch after the step
+    attempt: int  # of several lines of a step the one with the highest attempt counts
+    scope: str  # "global": the loss is that of all workers; "worker": this worker's
+    warmup: bool  # left out of averages
+    applied: bool  # False: the gradient was not finite
+    batch: str  # digest of the global batch
+    global_target_words: int
+    watching: float  # seconds that clock, journal and display took, for the step before
+    branch: NotRequired[str]  # where workers may die and come back
+    sums: NotRequired[LayerSumFacts]
+    part: NotRequired[int]  # which share, under asynchronous servers
+    staleness: NotRequired[int]
 
 
 def worker_file(folder: Path, rank: int) -> Path:
@@ -37,6 +79,9 @@ class Journal:
             line = {"kind": kind, "time": round(time.time(), 3), **_plain(facts)}
             self._file.write(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n")
             self._file.flush()
+
+    def write_step(self, line: StepLine) -> None:
+        self.write("step", **line)
 
     def close(self) -> None:
         with self._lock:
@@ -86,11 +131,16 @@ def lines(path: Path) -> Iterator[Line | None]:
         for raw in file:
             if not raw.strip():
                 continue
-            try:
-                line = json.loads(raw)
-                yield line if isinstance(line, dict) and "kind" in line else None
-            except ValueError:
-                yield None
+            yield parse_line(raw)
+
+
+def parse_line(raw: bytes) -> Line | None:
+    """Returns a line of a journal; None when it is damaged."""
+    try:
+        line = json.loads(raw)
+    except ValueError:
+        return None
+    return line if isinstance(line, dict) and "kind" in line else None
 
 
 def read(folder: Path, rank: int = 0) -> WorkerLines:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lockstep import faults
-from lockstep.ablation import disabled
+from lockstep.ablation import read_ablation
 from lockstep.data.corpus.batches import GlobalBatch, Order, Position, runs_of
 from lockstep.data.corpus.binary_corpus import Corpus, ParallelSet
 from lockstep.data.data_settings import BatchSettings
@@ -117,7 +117,7 @@ class Translation:
         pairs = corpus.set("train")
         self.pairs = pairs if batch.fixed_length is None else pairs.cut(batch.fixed_length)
         self.order = Order(self.pairs.source.lengths, self.pairs.target.lengths, batch, seed)
-        if not disabled():  # a trial may compute what is one worker's share of a step
+        if not read_ablation().active:  # a trial may compute what is one worker's share of a step
             self.order.check()
 
     def module(self) -> TranslationLoss:

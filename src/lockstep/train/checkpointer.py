@@ -1,4 +1,4 @@
-"""The checkpoints of a run as the loop makes them: saved, scored, kept, mirrored, found again. It knows no steps."""
+"""The checkpoints of a run, as the loop uses them: save, add a score, upload, find, load."""
 
 import time
 from collections.abc import Callable
@@ -21,17 +21,18 @@ from lockstep.train import checkpoint_files
 
 @dataclass(frozen=True)
 class Checkpointer:
+    """Writes and reads the checkpoints of one run, together with the workers that a snapshot names."""
+
     config: RunConfig
     run: RunDirectory
     task: Task
     strategy: Strategy
     team: Team
     journal: Journal
-    mirror: Mirror | None  # of the primary, when the run lies on an object store
+    mirror: Mirror | None  # of the primary, when the run is on an object store
 
     def save(self, snapshot: Snapshot, progress: Progress) -> None:
-        """By all workers of the party, or by the one that leads."""
-        if snapshot.team is None or not self._writes:
+        if snapshot.team is None or not self.strategy.writes:
             return
         begin = time.perf_counter()
         self.wait_for_uploads(snapshot.team)  # before anything that they copy could be deleted
@@ -48,59 +49,53 @@ class Checkpointer:
         self.journal.write("checkpoint", step=progress.step, bytes=size, seconds=time.perf_counter() - begin)
 
     def note_score(self, snapshot: Snapshot, progress: Progress) -> None:
-        """The checkpoint of this step was saved before its evaluation."""
-        if snapshot.team is None or not self._writes:
+        """Adds the score to the checkpoint of this step, which was saved before its evaluation."""
+        if snapshot.team is None or not self.strategy.writes:
             return
         snapshot.team.primary_does(
             lambda: checkpoint_files.note_score(self._path(progress), progress, self._keep(progress))
         )
         self._upload(progress)
 
-    def of(self, progress: Progress) -> Checkpoint | None:
-        """The checkpoint of this very step, if there is one."""
+    def find(self, progress: Progress) -> Checkpoint | None:
+        """Returns the checkpoint of this step, if there is one."""
         return read_checkpoint(self._path(progress))
 
-    def newest(self) -> Checkpoint | None:
-        """The newest whole checkpoint. What an interrupted launch left half-written is removed."""
-        party = self.team.deciders()
-        saved, passed = party.primary_does(lambda: find_newest_whole(self.run.checkpoints))
-        if self._writes:
-            party.primary_does(lambda: checkpoint_files.sweep(self.run.checkpoints))
-        for sentence in passed if self.team.primary else ():
-            self.journal.write("fault", what="damaged checkpoint passed over", detail=sentence)
-            warn(f"Checkpoint {sentence}: passed over.")
-        if saved is None and passed:
+    def find_newest(self) -> Checkpoint | None:
+        """Returns the newest whole checkpoint, and removes what an interrupted launch left half-written."""
+        deciders = self.team.deciders()
+        checkpoint, skipped = deciders.primary_does(lambda: find_newest_whole(self.run.checkpoints))
+        if self.strategy.writes:
+            deciders.primary_does(lambda: checkpoint_files.sweep(self.run.checkpoints))
+        for sentence in skipped if self.team.primary else ():
+            self.journal.write("fault", what="damaged checkpoint skipped", detail=sentence)
+            warn(f"Checkpoint {sentence}: skipped.")
+        if checkpoint is None and skipped:
             raise LockstepError(
-                f"No checkpoint in {self.run.checkpoints} is whole ({'; '.join(passed)}).",
+                f"No checkpoint in {self.run.checkpoints} is whole ({'; '.join(skipped)}).",
                 "Move the run folder away to start from the beginning.",
             )
-        return saved
+        return checkpoint
 
-    def load(self, saved: Checkpoint) -> tuple[Progress, list[str]]:
-        """Puts the state in place; returns where the run stood, and what of the state could not be taken over."""
-        checkpoint_files.load(saved, self.strategy.state().tensors, self.team.deciders())
-        progress = saved.progress()
-        reset = self.strategy.load(progress.scalars, checkpoint_files.private(saved))
+    def load(self, checkpoint: Checkpoint) -> tuple[Progress, list[str]]:
+        """Restores the state; returns where the run stood, and a sentence for everything that had to be reset."""
+        checkpoint_files.load(checkpoint, self.strategy.state().tensors, self.team.deciders())
+        progress = checkpoint.progress()
+        reset = self.strategy.load(progress.scalars, checkpoint_files.private(checkpoint))
         if self.mirror is not None:
-            self.mirror.upload(saved, self._keep(progress))  # unless it came from there
+            self.mirror.upload(checkpoint, self._keep(progress))  # does nothing if it came from there
         return progress, reset
 
-    def wait_for_uploads(self, party: Team) -> None:
-        """All wait for those of the primary together, in short turns: a slow store must not look like a lost worker."""
+    def wait_for_uploads(self, team: Team) -> None:
+        """Lets all workers of a team wait for the primary's uploads, in short turns: a slow store must not look like a lost
+        worker."""
         turn = min(30.0, self.team.timeout_seconds / 4)
-        while is_remote(self.run.name) and not party.primary_does(
-            lambda: self.mirror is None or self.mirror.wait(turn)
-        ):
+        while is_remote(self.run.name) and not team.primary_does(lambda: self.mirror is None or self.mirror.wait(turn)):
             pass
 
-    def news(self) -> list[News]:
-        """Of what uploads have done meanwhile."""
+    def collect_news(self) -> list[News]:
+        """Returns what uploads have done since the last call."""
         return self.mirror.news() if self.mirror is not None else []
-
-    @property
-    def _writes(self) -> bool:
-        """Where workers come and go, only the one that leads."""
-        return self.strategy.members is None or self.strategy.members.leads
 
     def _path(self, progress: Progress) -> Path:
         return self.run.checkpoints / f"step-{progress.step:08d}"
@@ -112,6 +107,6 @@ class Checkpointer:
         )
 
     def _upload(self, progress: Progress) -> None:
-        saved = self.of(progress) if self.mirror is not None else None
-        if self.mirror is not None and saved is not None:
-            self.mirror.upload(saved, self._keep(progress))
+        checkpoint = self.find(progress) if self.mirror is not None else None
+        if self.mirror is not None and checkpoint is not None:
+            self.mirror.upload(checkpoint, self._keep(progress))

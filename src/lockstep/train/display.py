@@ -1,16 +1,18 @@
 """What a person sees of a run while it trains: a terminal, and TensorBoard."""
 
-from typing import Any
+import torch
 
 from lockstep.run.directory import RunDirectory
+from lockstep.run.journal import Line, StepLine
 from lockstep.tasks.task import Scores, Task
+from lockstep.train.precision import is_emulated
 from lockstep.watch.console import Show
 from lockstep.watch.sampler import scalars
 from lockstep.watch.tensorboard_writer import TensorBoardWriter
 
 
 class Display:
-    """Of the first worker: it speaks for all."""
+    """The terminal and TensorBoard of a run; the primary worker has one."""
 
     def __init__(self, run: RunDirectory, task: Task, workers: int, steps: int, start: int) -> None:
         self._task, self._workers = task, workers
@@ -20,8 +22,17 @@ class Display:
     def say(self, sentence: str, style: str = "") -> None:
         self._show.say(sentence, style)
 
-    def step(self, line: dict[str, Any]) -> None:
-        """Speed is that of all workers; one that goes its own way takes the others to be as fast as itself."""
+    def announce_start(self, step: int, parameters: int, strategy: str, precision: str, device: torch.device) -> None:
+        start = f"Continuing from step {step:,}" if step else "Starting"
+        workers, threads = self._workers, torch.get_num_threads()
+        emulated = " (emulated: this CPU has no bf16 products, fp32 is faster)" * is_emulated(precision, device)
+        self.say(
+            f"{start}: {parameters:,} parameters, {workers} worker{'s' * (workers > 1)} ({strategy}), "
+            f"{threads} thread{'s' * (threads > 1)} each, {precision}{emulated}, {device.type}"
+        )
+
+    def step(self, line: StepLine) -> None:
+        """Shows the speed of all workers. Independent workers are assumed to be as fast as this one."""
         own = line["scope"] == "worker"
         rate = (line["words"]["target"] * self._workers if own else line["global_target_words"]) / line["seconds"]
         self._reached, loss = line["step"], line["loss"]
@@ -33,12 +44,12 @@ class Display:
     def evaluation(self, step: int, scores: Scores, seconds: float, best: bool) -> None:
         named = {"eval_loss" if name == "loss" else name: value for name, value in scores.values.items()}
         self._board.scalars(step, named)
-        told = [f"loss {scores.values['loss']:.3f}"] if "loss" in scores.values else []
-        told += [f"{name} {scores.values[name]:.2f}" for name in {self._task.metric} - {"loss"}]
-        shown = f"step {step:,}: {', '.join(told)}"
+        figures = [f"loss {scores.values['loss']:.3f}"] if "loss" in scores.values else []
+        figures += [f"{name} {scores.values[name]:.2f}" for name in {self._task.metric} - {"loss"}]
+        shown = f"step {step:,}: {', '.join(figures)}"
         self.say(f"{shown}{' (best so far)' if best else ''}, {seconds:.1f} s", "green" if best else "")
 
-    def sample(self, line: dict[str, Any]) -> None:
+    def sample(self, line: Line) -> None:
         """Called by the sampler's thread. TensorBoard opens with the first step, which it must not delay."""
         if self._board.opened:
             self._board.scalars(self._reached, scalars(line))

@@ -1,26 +1,19 @@
 """The training loop. What happens at a step boundary is written at the step boundary."""
 
-import hashlib
 import socket
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import torch
 
 from lockstep import faults
-from lockstep.ablation import disabled
+from lockstep.ablation import Ablation
 from lockstep.config import RunConfig
 from lockstep.dtypes import DTYPES
-from lockstep.errors import LockstepError
-from lockstep.parallel.adamw import AdamW
-from lockstep.parallel.resilient.membership import Membership
-from lockstep.parallel.sgd import Sgd
-from lockstep.parallel.strategy import Claim, Context, MakeOptimizer, Pause, Snapshot, Strategy
-from lockstep.run.best import Evaluation
+from lockstep.parallel.optimizers import AdamW, MakeOptimizer, Sgd
+from lockstep.parallel.strategy import Claim, Context, Pause, Strategy
 from lockstep.run.checkpoint import Progress
 from lockstep.run.directory import RunDirectory
 from lockstep.run.journal import Journal
@@ -29,9 +22,11 @@ from lockstep.team import Team
 from lockstep.train import precision
 from lockstep.train.checkpointer import Checkpointer
 from lockstep.train.display import Display
-from lockstep.train.prefetch import Prefetcher
+from lockstep.train.evaluation import Evaluator
+from lockstep.train.prefetch import MicroBatchMaker, Prefetched, Prefetcher
 from lockstep.train.probes import Probes
 from lockstep.train.schedule import learning_rate
+from lockstep.train.step import Step
 from lockstep.train.stop_signal import StopSignal
 from lockstep.train.tensors import digest
 from lockstep.train.train_settings import OptimizerSettings
@@ -39,12 +34,7 @@ from lockstep.watch.clock import PhaseClock
 from lockstep.watch.sampler import OF_HOST, OF_WORKER, Sampler
 
 WARMUP_STEPS = 5
-"""The first steps of a launch fill caches and pools: they are journalled as warm-up and left out of averages."""
-READY_MADE = WARMUP_STEPS
-"""Batches that a run without input uses again and again: so many as the warm-up needs."""
-
-
-Prepared = tuple[Claim[GlobalBatch] | Pause[GlobalBatch], Sequence[MicroBatch]]
+"""The first steps of a launch fill caches and memory pools: they are journalled as warm-up and left out of averages."""
 
 
 @dataclass
@@ -58,402 +48,257 @@ class Loop:
     team: Team
     journal: Journal
     precision: str
-    attempt: int
+    attempt: int  # launches of this run so far, with this one
     probes: Probes
-    saving: Checkpointer
-    tells_of_host: bool = True  # does this worker sample its host, for all workers there?
+    checkpointer: Checkpointer
+    ablation: Ablation
+    samples_host: bool = True  # whether this worker samples its host, for all workers there
     progress: Progress = field(default_factory=Progress)
     display: Display | None = None  # of the primary
     parameters: int = 0
-    warm: int = 0  # the last step of the warm-up
-    made: list[Sequence[MicroBatch]] = field(default_factory=list)  # where input is left out
-    company: Membership | None = None  # where workers come and go
+    last_warmup_step: int = 0
 
     def train(self) -> str:
         """Trains until the steps are done, patience runs out or a signal comes; returns which."""
-        settings, device = self.config.train, self.team.device
-        stop_signal = StopSignal()
-        clock = PhaseClock(device)
-        forward = precision.autocast(self.precision, device)
-        self._set_up(clock)
-        if self.strategy.members is not None:
-            self.company = Membership(self.strategy.members, self.journal, self.team.size, self.attempt, self._say)
+        self.stop_signal, self.clock = StopSignal(), PhaseClock(self.team.device)
+        self.micro_batches = MicroBatchMaker(self.task, self.team.device, self.ablation, WARMUP_STEPS)
+        self._set_up_strategy()
         self._resume()
-        if self.team.primary:
-            self.display = Display(self.run, self.task, self.team.size, settings.steps, self.progress.step)
-            if self._missed_evaluation() or self._reason_to_stop() is None:
-                self.display.say(self._start())
-        ahead = self._ahead()
-        held: Prepared | None = None  # the input of a step that has to be taken again
-        self.warm = self.progress.step + WARMUP_STEPS
-        shown = self.display.sample if self.display is not None else None
-        sources = OF_WORKER | (OF_HOST if self.tells_of_host else {})
-        sampler = Sampler(self.journal, self.config.watch.sample_seconds, socket.gethostname(), sources, shown)
+        self._open_display()
+        self.last_warmup_step = self.progress.step + WARMUP_STEPS
+        sources = OF_WORKER | (OF_HOST if self.samples_host else {})
+        show_sample = self.display.sample if self.display is not None else None
+        sampler = Sampler(self.journal, self.config.watch.sample_seconds, socket.gethostname(), sources, show_sample)
+        self.prefetcher = self._start_prefetcher()
         try:
-            missed = self._missed_evaluation()
-            reason = self._ending() or (self._make_up(forward) if missed else self._reason_to_stop())
-            if reason == "finished":
-                self._say(
-                    f"Nothing to do: step {self.progress.step:,} is reached and train.steps is {settings.steps:,}."
-                )
-            while reason is None:
-                clock.start()
-                healed = self.company.meet(self.progress).progress if self.company is not None else None
-                if healed is not None:
-                    self.progress = healed
-                    ahead.close()  # the data stands elsewhere
-                    ahead, held = self._ahead(), None
-                    reason = self._ending() or self._reason_to_stop()
-                    continue
-                clock.mark("merge")
-                claim, micro_batches = held or next(ahead, (None, ()))
-                if claim is None:
-                    reason = "signal"  # it came before anything was begun
-                    break
-                if isinstance(claim, Pause):
-                    step, told = claim.step, claim.stop
-                    self._reach(claim)
-                else:
-                    step = claim.step
-                    counted = self._step(claim, micro_batches, clock, forward, stop_signal)
-                    held = (claim, micro_batches) if counted is None else None
-                    if counted is None:
-                        continue
-                    told = counted
-                    if not self.strategy.together:
-                        continue
-                    self._reach(claim)
-
-                reason = self._reason_to_stop() or ("signal" if told else None)
-                if disabled():
-                    continue
-                evaluates = reason != "signal" and self._evaluated(step)
-                saves = reason is not None or step % settings.checkpoint_every == 0
-                if not (evaluates or saves):
-                    continue
-                with self.strategy.snapshot() as snapshot:
-                    if saves:  # first: an evaluation takes long, and may be what the run dies of
-                        self.saving.save(snapshot, self.progress)
-                    if evaluates:
-                        is_best = self._evaluate(snapshot, forward)
-                        told = self.strategy.agree(0.0, stop_signal.name is not None).stop
-                        reason = reason or self._reason_to_stop() or ("signal" if told else None)
-                        if saves:
-                            self.saving.note_score(snapshot, self.progress)
-                        elif is_best or reason:
-                            self.saving.save(snapshot, self.progress)
-                if reason == "patience" and isinstance(claim, Pause) and not claim.stop:
-                    self.strategy.agree(0.0, stop=True)  # the others have gone on meanwhile
-                    reason = None
-            self.saving.wait_for_uploads(self.team.deciders() if self.strategy.together else self.team.alone())
-            self._tell_news()
-            if self.company is not None:
-                self._leave_together(self.company, reason)
+            reason = self._train_steps()
+            all_wait = self.strategy.takes_every_step
+            self.checkpointer.wait_for_uploads(self.team.deciders() if all_wait else self.team.alone())
+            self._note_uploads()
+            self.progress = self.strategy.leave(self.progress, reason, self._ensure_saved)
             self.strategy.finish()
         finally:
-            ahead.close()
+            self.prefetcher.close()
             sampler.close()
-            if self.company is not None:
-                self.company.close()
+            self.strategy.close()
             if self.display is not None:
                 self.display.close()
-            stop_signal.restore()
-        facts = {} if self.company is None else {"digest": digest(self.strategy.state().tensors)}
-        told = reason == "signal" and stop_signal.name is None and not (self.strategy.together or self.team.primary)
-        said = "told by another worker" if told else reason
-        self.journal.write("stop", reason=said, step=self.progress.step, signal=stop_signal.name, **facts)
+            self.stop_signal.restore()
+        self._note_stop(reason)
         return reason
 
-    def _ahead(self) -> Prefetcher[Prepared]:
-        batches = self.task.batches(self.progress.epoch, self.progress.cursor)
-        claims = self.strategy.claims(self.task.order, batches, self.progress.step + 1, self._due)
-        return Prefetcher(((claim, self._ready(claim)) for claim in claims), self.strategy.ahead)
+    def _train_steps(self) -> str:
+        """Takes steps until there is a reason to stop, and returns it."""
+        evaluator, strategy = self.evaluator, self.strategy
+        if self._missed_evaluation():
+            reason = strategy.peer_stop_reason or self._make_up_evaluation()
+        else:
+            reason = strategy.peer_stop_reason or evaluator.reason_to_stop(self.progress)
+        if reason == "finished":
+            steps = self.config.train.steps
+            self._notify(f"Nothing to do: step {self.progress.step:,} is reached and train.steps is {steps:,}.")
+        repeated: Prefetched | None = None  # the input of a step that must be repeated
+        while reason is None:
+            # 1. Who takes part? A worker that was behind has copied a peer's state and continues from there.
+            self.clock.start()
+            peer_progress = strategy.synchronize(self.progress)
+            if peer_progress is not None:
+                self.progress, repeated = peer_progress, None
+                self.prefetcher.close()
+                self.prefetcher = self._start_prefetcher()
+                reason = strategy.peer_stop_reason or evaluator.reason_to_stop(self.progress)
+                continue
+            self.clock.mark("merge")
 
-    def _step(
-        self,
-        claim: Claim[GlobalBatch],
-        micro_batches: Sequence[MicroBatch],
-        clock: PhaseClock,
-        forward: Callable[[], AbstractContextManager[Any]],
-        stop_signal: StopSignal,
-    ) -> bool | None:
-        """Computes and journals one step; returns whether all were told to stop after it, or None when it did not count
-        and has to be taken again."""
-        step, batch = claim.step, claim.batch
-        if claim.recomputed:
-            self.journal.write("fault", what="computed again: the worker that had claimed it died", step=step)
-        if self.strategy.members is not None:
-            claim, planned = self.strategy.members.revise(claim, self.task.order), claim
-            micro_batches = micro_batches if claim is planned else self._ready(claim)
+            # 2. The next share of a global batch, prepared in the background.
+            claim, micro_batches = repeated or next(self.prefetcher, (None, ()))
+            if claim is None:
+                return "signal"  # it came before the first step
+            if isinstance(claim, Pause):
+                stop = claim.stop
+            else:
+                # 3. Forward, backward, exchange, update.
+                agreed_stop = self._take_step(claim, micro_batches)
+                repeated = (claim, micro_batches) if agreed_stop is None else None
+                if agreed_stop is None or not strategy.takes_every_step:
+                    continue  # repeat the step; asynchronous workers only stop at pauses
+                stop = agreed_stop
+            self._advance(claim)
+
+            # 4. All workers stand after the same step: evaluate, save, stop.
+            reason = evaluator.reason_to_stop(self.progress) or ("signal" if stop else None)
+            if not self.ablation.active:
+                reason = self._evaluate_and_save(claim.step, reason)
+            if reason == "patience" and isinstance(claim, Pause) and not claim.stop:
+                strategy.agree(0.0, stop=True)  # the other workers have continued during the evaluation
+                reason = None
+        return reason
+
+    def _take_step(self, planned: Claim[GlobalBatch], micro_batches: Sequence[MicroBatch]) -> bool | None:
+        """Computes and journals one step; returns whether all workers stop after it, or None if it must be repeated."""
+        step, clock, strategy = planned.step, self.clock, self.strategy
+        if planned.recomputed:
+            self.journal.write("fault", what="recomputed: the worker that had claimed it died", step=step)
         faults.step(step)
         faults.at("input")
         clock.mark("input")
-        self.strategy.begin(claim)
+        claim = strategy.begin(planned, self.task.order)
         clock.mark("merge")
-
-        torch.manual_seed(_seed(self.config.train.seed, step, claim.part))
-        loss_sums, counting = [], self.probes.counting()
-        for number, micro in enumerate(micro_batches):
-            if number:
-                faults.at("micro")
-            with self.strategy.micro(last=number + 1 == len(micro_batches)), counting:
-                faults.at("forward")
-                begin = time.perf_counter()
-                with forward():
-                    loss_sum = self.strategy.module(micro.to(self.team.device))
-                if faults.at("gradient") == "nan":
-                    loss_sum = loss_sum * float("nan")
-                clock.mark("forward")
-                faults.at("backward")
-                faults.slow("backward", 3 * (time.perf_counter() - begin))  # before gradients leave
-                self.probes.before_backward()
-                self.strategy.backward(loss_sum, claim.target_words)
-                clock.mark("backward")
-                loss_sums.append(loss_sum.detach())
-
+        if claim is not planned:
+            micro_batches = self.micro_batches.make(claim)
+            clock.mark("input")
         rate = learning_rate(self.config.schedule, step, self.config.train.steps, self.task.width)
-        outcome = self.strategy.commit(rate)
-        clock.mark("update")
+        outcome = self.step.compute(claim, micro_batches, rate)
         if outcome.retry is not None:
-            facts = {"what": "merge failed, step taken again", "detail": outcome.retry}
-            self.journal.write("fault", step=step, seconds=clock.finish()[0], **facts)
+            self.step.note_retry(step, outcome.retry)
             return None
-
-        agreed = self.strategy.agree(float(sum(loss_sums)), stop_signal.name is not None)
-        clock.mark("merge")
-
-        seconds, phases = clock.finish()
-        words = {
-            "source": sum(micro.source_words for micro in micro_batches),
-            "target": sum(micro.target_words for micro in micro_batches),
-        }
-        line = {
-            "step": step,
-            "epoch": batch.after.epoch,
-            "loss": agreed.loss_sum / claim.target_words,
-            "lr": rate,
-            "grad_norm": outcome.grad_norm,
-            "words": words,
-            "seconds": seconds,
-            "phases": phases,
-            "merge_overlapped": outcome.merge_overlapped,
-            "bytes_sent": outcome.bytes_sent,
-            "cursor": batch.after.cursor,
-            "attempt": self.attempt,
-            "scope": "global" if self.strategy.lockstep else "worker",
-            "warmup": step <= self.warm,
-            "applied": outcome.applied,
-            "batch": batch.digest,
-            "global_target_words": batch.target_words,
-            "watching": clock.own,  # of the step before: this one's line is not written yet
-        }
-        if self.progress.lineage and self.strategy.members is not None:
+        agreed = strategy.agree(self.step.loss_sum, self.stop_signal.name is not None)
+        line = self.step.finish(claim, micro_batches, rate, outcome, agreed, warmup=step <= self.last_warmup_step)
+        if self.progress.lineage and strategy.elastic:
             line["branch"] = self.progress.lineage[-1][0]
-        if outcome.sums:
-            line["sums"] = {"count": outcome.sums, "seconds": outcome.sums_seconds, "bytes": outcome.sums_bytes}
-        if outcome.staleness is not None:
-            line |= {"part": claim.part, "staleness": outcome.staleness}
         clock.own = 0.0
         begin = time.perf_counter()
-        self.journal.write("step", **line)
+        self.journal.write_step(line)
         if self.display is not None:
             self.display.step(line)
-        self._tell_news()
+        self._note_uploads()
         clock.own += time.perf_counter() - begin
-        self._count_skipped(step, outcome.applied)
-        self.probes.after_step(words["target"], self.parameters)
+        self.evaluator.count_skipped(self.progress, step, outcome.applied)
+        self.probes.after_step(line["words"]["target"], self.parameters)
         return agreed.stop
 
-    def _reach(self, claim: Claim[GlobalBatch] | Pause[GlobalBatch]) -> None:
+    def _advance(self, claim: Claim[GlobalBatch] | Pause[GlobalBatch]) -> None:
         """All workers stand after this step."""
         self.progress.step = claim.step
         self.progress.epoch, self.progress.cursor = claim.batch.after.epoch, claim.batch.after.cursor
         self.progress.score = self.progress.loss = None
 
-    def _evaluated(self, step: int) -> bool:
-        """Is the model scored after this step?"""
-        every, last = self.config.train.evaluate_every, self.config.train.steps
-        return every is not None and (step % every == 0 or step >= last)
+    def _evaluate_and_save(self, step: int, reason: str | None) -> str | None:
+        """Evaluates and saves what is due after this step; returns the reason to stop, which an evaluation may give."""
+        evaluates = reason != "signal" and self.evaluator.is_evaluated(step)
+        saves = reason is not None or self.evaluator.is_saved(step)
+        if not (evaluates or saves):
+            return reason
+        with self.strategy.snapshot() as snapshot:
+            if saves:  # first: an evaluation takes long, and the run may die in it
+                self.checkpointer.save(snapshot, self.progress)
+            if evaluates:
+                is_best = self.evaluator.evaluate(snapshot, self.progress)
+                stop = self.strategy.agree(0.0, self.stop_signal.name is not None).stop
+                reason = reason or self.evaluator.reason_to_stop(self.progress) or ("signal" if stop else None)
+                if saves:
+                    self.checkpointer.note_score(snapshot, self.progress)
+                elif is_best or reason:
+                    self.checkpointer.save(snapshot, self.progress)
+        return reason
 
-    def _due(self, step: int) -> bool:
-        """Is the model looked at after this step?"""
-        settings = self.config.train
-        looked_at = self._evaluated(step) or step % settings.checkpoint_every == 0
-        return (looked_at and not disabled()) or step >= settings.steps
-
-    def _ready(self, claim: Claim[GlobalBatch] | Pause[GlobalBatch]) -> Sequence[MicroBatch]:
-        """The tensors of a share, made in the background."""
-        if isinstance(claim, Pause):
-            return []
-        if "input" in disabled() and len(self.made) == READY_MADE:
-            return self.made[claim.step % READY_MADE]
-        begin = time.perf_counter()
-        micro_batches = list(self.task.micro_batches(claim.share, claim.step))
-        for _ in range(claim.empty_micro_batches):
-            micro_batches += self.task.micro_batches(claim.share[:0], claim.step)
-        faults.slow("input", time.perf_counter() - begin)
-        if self.team.device.type == "cuda":
-            micro_batches = [micro.pin() for micro in micro_batches]
-        if len(self.made) < READY_MADE and disabled():
-            self.made.append(micro_batches)
-        return micro_batches
-
-    def _set_up(self, clock: PhaseClock) -> None:
-        device = self.team.device
-        torch.manual_seed(self.config.train.seed)
+    def _set_up_strategy(self) -> None:
+        device, settings = self.team.device, self.config.train
+        torch.manual_seed(settings.seed)
         module = self.task.module().to(device)
         self.parameters = sum(parameter.numel() for parameter in module.parameters())
         scale = precision.FIRST_LOSS_SCALE if self.precision == "fp16" else None
-        context = Context(self.team, self.config.train.clip, scale, DTYPES[self.precision])
-        self.strategy.setup(module, _optimizer(self.config.optimizer), clock, context, self.task.example().to(device))
-        self.probes.watch(module, clock)
-
-    def _leave_together(self, company: Membership, reason: str) -> None:
-        """Meets once more, so that whoever is behind heals before its peers are gone. When somebody came or went
-        meanwhile the last checkpoint or its score may be missing, and they meet again."""
-        while True:
-            meeting = company.meet(self.progress, ending=reason)
-            self.progress = meeting.progress or self.progress
-            if not meeting.regrouped:
-                return
-            saved = self.saving.of(self.progress)
-            if disabled() or (saved is not None and saved.score == self.progress.score):
-                continue
-            with self.strategy.snapshot() as snapshot:
-                if saved is None:
-                    self.saving.save(snapshot, self.progress)
-                else:
-                    self.saving.note_score(snapshot, self.progress)
+        dtype = DTYPES[self.precision]
+        context = Context(
+            self.team, settings.clip, scale, dtype, self.ablation, self.journal, self.attempt, self._notify
+        )
+        example = self.task.example().to(device)
+        self.strategy.setup(module, choose_optimizer(self.config.optimizer), self.clock, context, example)
+        self.probes.watch(module, self.clock)
+        autocast = precision.autocast(self.precision, device)
+        self.step = Step(
+            self.strategy, self.clock, self.probes, self.journal, autocast, device, settings.seed, self.attempt
+        )
+        self.evaluator = Evaluator(settings, self.task, self.journal, autocast, self.attempt, self.ablation)
 
     def _resume(self) -> None:
-        """Goes on where a living peer stands, else goes back to the newest whole checkpoint, if there is one."""
-        company = self.company
-        meeting = company.meet(self.progress) if company is not None else None
-        if meeting is not None and meeting.progress is not None:
-            self.progress = meeting.progress
+        """Continues from a live peer's state, otherwise from the newest whole checkpoint, if there is one."""
+        peer_progress = self.strategy.synchronize(self.progress)
+        if peer_progress is not None:
+            self.progress = peer_progress
             return
-        saved, reset = self.saving.newest(), list[str]()
-        if saved is not None:
-            self.progress, reset = self.saving.load(saved)
-        elif self.attempt == 1 and company is None:
-            return  # a first start
-        branch = company.branch(self.progress, meeting) if company is not None and meeting is not None else {}
-        facts = {"checkpoint": None if saved is None else saved.path.name, "reset": reset} | branch
+        checkpoint, reset = self.checkpointer.find_newest(), list[str]()
+        if checkpoint is not None:
+            self.progress, reset = self.checkpointer.load(checkpoint)
+        branch = self.strategy.branch(self.progress)
+        if checkpoint is None and self.attempt == 1 and not branch:
+            return  # the first start of a run
+        name = None if checkpoint is None else checkpoint.path.name
+        facts = {"checkpoint": name, "reset": reset} | branch
         self.journal.write("resume", step=self.progress.step, attempt=self.attempt, **facts)
 
-    def _ending(self) -> str | None:
-        """Why the peer from which this worker healed was about to stop."""
-        return None if self.company is None else self.company.ending
-
     def _missed_evaluation(self) -> bool:
-        """Did the run stop or die between its last checkpoint and that step's evaluation?"""
-        if (
-            (self.company is not None and self.company.healed)
-            or self.progress.score is not None
-            or self.progress.step == 0
-        ):
+        """Whether the run stopped or died between its last checkpoint and that step's evaluation."""
+        if self.strategy.healed or self.progress.score is not None or self.progress.step == 0:
             return False
-        return self._evaluated(self.progress.step)
+        return self.evaluator.is_evaluated(self.progress.step)
 
-    def _make_up(self, forward: Callable[[], AbstractContextManager[Any]]) -> str | None:
-        """Makes the evaluation that was missed; returns why to stop, the same for all workers. Where they go their own way
-        the first alone evaluates: the others begin when it has read the model, and learn from it that patience is out."""
-        known = self._reason_to_stop()
+    def _make_up_evaluation(self) -> str | None:
+        """Makes the missed evaluation; returns why to stop, the same for all workers. Asynchronous workers start when the
+        first one has its snapshot, and learn from it later if patience has run out."""
+        reason_before = self.evaluator.reason_to_stop(self.progress)
         with self.strategy.snapshot() as snapshot:
-            if not self.strategy.together:
+            if not self.strategy.takes_every_step:
                 self.team.gather(None)
-            self._evaluate(snapshot, forward)
-            self.saving.note_score(snapshot, self.progress)
-        found = self._reason_to_stop()
-        if self.strategy.together:
-            return found
-        if found is not None and known is None:
+            self.evaluator.evaluate(snapshot, self.progress)
+            self.checkpointer.note_score(snapshot, self.progress)
+        reason = self.evaluator.reason_to_stop(self.progress)
+        if self.strategy.takes_every_step:
+            return reason
+        if reason is not None and reason_before is None:
             self.strategy.agree(0.0, stop=True)
-        return known
+        return reason_before
 
-    def _reason_to_stop(self) -> str | None:
-        patience = self.config.train.patience
-        if patience is not None and self.progress.evaluations_without_gain >= patience:
-            return "patience"
-        return "finished" if self.progress.step >= self.config.train.steps else None
-
-    def _count_skipped(self, step: int, applied: bool) -> None:
-        if applied:
-            self.progress.skipped_in_a_row = 0
+    def _ensure_saved(self, progress: Progress) -> None:
+        """Saves the last checkpoint or its score again, if a worker died before it had done so."""
+        self.progress = progress
+        checkpoint = self.checkpointer.find(progress)
+        if self.ablation.active or (checkpoint is not None and checkpoint.score == progress.score):
             return
-        self.progress.skipped += 1
-        self.progress.skipped_in_a_row += 1
-        self.journal.write("fault", what="gradient not finite, step left out", step=step)
-        if self.progress.skipped_in_a_row >= self.config.train.max_skipped:
-            raise LockstepError(
-                f"The gradient was not finite (NaN or infinite) in {self.progress.skipped_in_a_row} steps in a row, "
-                f"up to step {step}.",
-                "Lower the learning rate (schedule.peak or schedule.factor), set train.clip, or use train.precision=fp32.",
+        with self.strategy.snapshot() as snapshot:
+            if checkpoint is None:
+                self.checkpointer.save(snapshot, progress)
+            else:
+                self.checkpointer.note_score(snapshot, progress)
+
+    def _start_prefetcher(self) -> Prefetcher[Prefetched]:
+        batches = self.task.batches(self.progress.epoch, self.progress.cursor)
+        claims = self.strategy.claims(self.task.order, batches, self.progress.step + 1, self.evaluator.is_due)
+        prepared = ((claim, self.micro_batches.make(claim)) for claim in claims)
+        return Prefetcher(prepared, self.strategy.prefetch_depth)
+
+    def _open_display(self) -> None:
+        if not self.team.primary:
+            return
+        self.display = Display(self.run, self.task, self.team.size, self.config.train.steps, self.progress.step)
+        self.evaluator.display = self.display
+        if self._missed_evaluation() or self.evaluator.reason_to_stop(self.progress) is None:
+            self.display.announce_start(
+                self.progress.step, self.parameters, self.strategy.name, self.precision, self.team.device
             )
 
-    def _evaluate(self, snapshot: Snapshot, forward: Callable[[], AbstractContextManager[Any]]) -> bool:
-        """Scores the model on the validation text; returns whether it is the best so far. Same result on all workers
-        of the party."""
-        if snapshot.team is None:
-            return False
-        begin = time.perf_counter()
-        snapshot.module.eval()
-        scores = self.task.evaluate(snapshot.module, snapshot.team, forward)
-        snapshot.module.train()
-        seconds = time.perf_counter() - begin
-        progress, higher_is_better = self.progress, self.task.higher_is_better
-        evaluation = Evaluation(progress.step, scores.values[self.task.metric], scores.values.get("loss"))
-        best = progress.best
-        has_better_score = best is None or evaluation.has_better_score_than(best, higher_is_better)
-        progress.evaluations_without_gain = 0 if has_better_score else progress.evaluations_without_gain + 1
-        is_best = best is None or evaluation.is_better_than(best, higher_is_better)
-        if is_best:
-            progress.best = evaluation
-        progress.score, progress.loss = evaluation.score, evaluation.loss
-        self.journal.write(
-            "evaluation",
-            step=progress.step,
-            scores=scores.values,
-            signature=scores.signature,
-            seconds=seconds,
-            best=is_best,
-            attempt=self.attempt,
-            examples=[list(example) for example in scores.examples] if self.team.primary else [],
-        )
-        if self.display is not None:
-            self.display.evaluation(progress.step, scores, seconds, is_best)
-        return is_best
-
-    def _tell_news(self) -> None:
-        """Journals and shows what uploads have done meanwhile."""
-        for news in self.saving.news():
+    def _note_uploads(self) -> None:
+        """Journals and shows what uploads have done since the last call."""
+        for news in self.checkpointer.collect_news():
             self.journal.write(news.kind, **news.facts)
             if news.sentence:
-                self._say(news.sentence, "yellow")
+                self._notify(news.sentence, "yellow")
 
-    def _say(self, sentence: str, style: str = "") -> None:
+    def _note_stop(self, reason: str) -> None:
+        signal_name = self.stop_signal.name
+        by_peer = reason == "signal" and signal_name is None
+        by_peer = by_peer and not (self.strategy.takes_every_step or self.team.primary)
+        facts = {"digest": digest(self.strategy.state().tensors)} if self.strategy.elastic else {}
+        why = "another worker stopped" if by_peer else reason
+        self.journal.write("stop", reason=why, step=self.progress.step, signal=signal_name, **facts)
+
+    def _notify(self, sentence: str, style: str = "") -> None:
         if self.display is not None:
             self.display.say(sentence, style)
 
-    def _start(self) -> str:
-        """What is said first."""
-        start = f"Going on from step {self.progress.step:,}" if self.progress.step else "Starting"
-        workers, threads = self.team.size, torch.get_num_threads()
-        emulated = " (emulated: this CPU has none, and fp32 is faster)"
-        products = self.precision + emulated * precision.emulated(self.precision, self.team.device)
-        return (
-            f"{start}: {self.parameters:,} parameters, {workers} worker{'s' * (workers > 1)} ({self.strategy.name}), "
-            f"{threads} thread{'s' * (threads > 1)} each, {products}, {self.team.device.type}"
-        )
 
-
-def _optimizer(settings: OptimizerSettings) -> MakeOptimizer:
+def choose_optimizer(settings: OptimizerSettings) -> MakeOptimizer:
     if settings.name == "sgd":
         decay, momentum = settings.weight_decay, settings.momentum
         return partial(Sgd, momentum=momentum, nesterov=settings.nesterov, weight_decay=decay)
     return partial(AdamW, betas=settings.betas, epsilon=settings.epsilon, weight_decay=settings.weight_decay)
-
-
-def _seed(seed: int, step: int, part: int) -> int:
-    """A random stream for every share of every step, so that none has to be carried through a checkpoint."""
-    return int.from_bytes(hashlib.blake2b(f"{seed}:{step}:{part}".encode(), digest_size=8).digest(), "little") >> 1

@@ -1,4 +1,4 @@
-"""Which number format the matrix products use."""
+"""The number format of matrix products."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -13,8 +13,8 @@ from lockstep.dtypes import DTYPES
 FIRST_LOSS_SCALE = 2.0**16
 
 
-def native_bf16(device: torch.device) -> bool:
-    """Does the hardware multiply bf16 itself? Emulated bf16 is slower than fp32."""
+def has_native_bf16(device: torch.device) -> bool:
+    """Whether the hardware multiplies bf16. Emulated bf16 is slower than fp32."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     try:
@@ -27,22 +27,22 @@ def native_bf16(device: torch.device) -> bool:
 def resolve(wanted: str, device: torch.device) -> str:
     if wanted != "auto":
         return wanted
-    return "bf16" if native_bf16(device) else "fp32"
+    return "bf16" if has_native_bf16(device) else "fp32"
 
 
-def autocast(precision: str, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
-    """Makes the context in which forward passes run."""
+def autocast(precision: str, device: torch.device) -> Callable[[], AbstractContextManager[object]]:
+    """Returns a function that makes the context of a forward pass."""
     return lambda: torch.autocast(device.type, dtype=DTYPES[precision], enabled=precision != "fp32")
 
 
-def emulated(precision: str, device: torch.device) -> bool:
-    """Is the format one that this CPU has no products of?"""
-    return precision == "bf16" and device.type == "cpu" and not native_bf16(device)
+def is_emulated(precision: str, device: torch.device) -> bool:
+    """Whether this CPU has no products of this format."""
+    return precision == "bf16" and device.type == "cpu" and not has_native_bf16(device)
 
 
-def products(precision: str, device: torch.device) -> AbstractContextManager[Any]:
-    """Around forward and backward passes: where a CPU has no bf16 products, their exact emulation."""
-    if not emulated(precision, device):
+def emulate_products(precision: str, device: torch.device) -> AbstractContextManager[object]:
+    """The context of forward and backward passes. Where a CPU has no bf16 products it emulates them exactly."""
+    if not is_emulated(precision, device):
         return nullcontext()
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_map_only
@@ -51,8 +51,8 @@ def products(precision: str, device: torch.device) -> AbstractContextManager[Any
     replaced = (ops.mm, ops.addmm, ops.bmm, ops.convolution, ops.convolution_backward)
 
     class Emulation(TorchDispatchMode):
-        """A bf16 product is one of fp32, rounded: so it is computed as one. torch's own way without the hardware gives
-        the same numbers and is a hundred times slower."""
+        """Computes bf16 products in fp32 and rounds them. torch's own emulation gives the same numbers and is a hundred
+        times slower."""
 
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if function.overloadpacket in replaced and args[1].dtype is torch.bfloat16:

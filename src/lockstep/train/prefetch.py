@@ -1,11 +1,21 @@
-"""Input prepared ahead of the step, in a background thread."""
+"""Prepares the input of the next steps in a background thread."""
 
 import queue
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+import torch
+
+from lockstep import faults
+from lockstep.ablation import Ablation
+from lockstep.parallel.strategy import Claim, Pause
+from lockstep.tasks.task import GlobalBatch, MicroBatch, Task
+
 T = TypeVar("T")
+Prefetched = tuple[Claim[GlobalBatch] | Pause[GlobalBatch], Sequence[MicroBatch]]
 
 
 class Prefetcher(Generic[T]):
@@ -14,7 +24,7 @@ class Prefetcher(Generic[T]):
     def __init__(self, items: Iterator[T], depth: int = 4) -> None:
         self._items = items
         self._ready: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
-        self._room = threading.Semaphore(depth)  # taken before an item is made: making one may commit to it
+        self._room = threading.Semaphore(depth)  # taken before an item is made: making one may claim work
         self._stopped = False
         self._thread = threading.Thread(target=self._fill, name="lockstep-input", daemon=True)
         self._thread.start()
@@ -36,4 +46,31 @@ class Prefetcher(Generic[T]):
     def close(self) -> None:
         self._stopped = True
         self._room.release()
-        self._thread.join(timeout=5.0)  # it may be waiting for other workers, who are gone
+        self._thread.join(timeout=5.0)  # it may be waiting for workers that are gone
+
+
+@dataclass
+class MicroBatchMaker:
+    """Makes the tensors of claims. In an ablation run without input it reuses the first `reuse` batches."""
+
+    task: Task
+    device: torch.device
+    ablation: Ablation
+    reuse: int
+    _first: list[Sequence[MicroBatch]] = field(default_factory=list)
+
+    def make(self, claim: Claim[GlobalBatch] | Pause[GlobalBatch]) -> Sequence[MicroBatch]:
+        if isinstance(claim, Pause):
+            return []
+        if self.ablation.input and len(self._first) == self.reuse:
+            return self._first[claim.step % self.reuse]
+        begin = time.perf_counter()
+        micro_batches = list(self.task.micro_batches(claim.share, claim.step))
+        for _ in range(claim.empty_micro_batches):
+            micro_batches += self.task.micro_batches(claim.share[:0], claim.step)
+        faults.slow("input", time.perf_counter() - begin)
+        if self.device.type == "cuda":
+            micro_batches = [micro.pin() for micro in micro_batches]
+        if len(self._first) < self.reuse and self.ablation.active:
+            self._first.append(micro_batches)
+        return micro_batches

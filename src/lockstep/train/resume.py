@@ -1,22 +1,24 @@
-"""What a launch writes down about itself, and whether it may go on where an earlier one stopped."""
+"""What a launch records about itself, and whether it may continue where an earlier one stopped."""
 
 import os
 import platform
 import socket
 import time
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
-from lockstep.ablation import disabled
+from lockstep.ablation import Ablation
 from lockstep.config import RunConfig, build, differences, read_yaml
 from lockstep.errors import LockstepError
 from lockstep.files import read_json, write_json, write_whole
 from lockstep.remote.place import is_remote
+from lockstep.run import environment_variables
 from lockstep.run.directory import RunDirectory
+from lockstep.train.choices import Choices, make_choices, read_choices
 
-SHOWN_SECONDS = 90.0
-"""Network file systems may show a file that late."""
+VISIBLE_SECONDS = 90.0
+"""A network file system may show a new file this late."""
 
 if TYPE_CHECKING:
     import torch
@@ -26,12 +28,12 @@ if TYPE_CHECKING:
 
 
 def check_resume(run: RunDirectory, config: RunConfig) -> None:
-    """Refuses settings that the state in the run directory does not fit. Without a checkpoint there is no state."""
+    """Refuses settings that do not fit the state in the run directory. Without a checkpoint there is no state."""
     if not (run.config.exists() and _has_checkpoint(run)):
         return
-    kept, _ = differences(_config_of(run), config)
-    if kept:
-        shown = ", ".join(f"{key} {old!r} -> {new!r}" for key, (old, new) in kept.items())
+    fixed, _ = differences(_read_config(run), config)
+    if fixed:
+        shown = ", ".join(f"{key} {old!r} -> {new!r}" for key, (old, new) in fixed.items())
         raise LockstepError(
             f"The run {run.name} was started with other settings, and its state does not fit the new ones: {shown}.",
             "Choose another --run folder, or keep these settings.",
@@ -40,6 +42,7 @@ def check_resume(run: RunDirectory, config: RunConfig) -> None:
 
 
 def check_foreign(run: RunDirectory) -> None:
+    """Refuses a folder whose config.yaml does not belong to a run."""
     if run.config.exists() and not run.choices.exists():
         raise LockstepError(
             f"{run.path} holds a config.yaml that is not a run's and would be overwritten.",
@@ -48,31 +51,27 @@ def check_foreign(run: RunDirectory) -> None:
         )
 
 
-def check_state(run: RunDirectory, config: RunConfig) -> None:
+def check_state(run: RunDirectory, config: RunConfig, ablation: Ablation) -> None:
+    """Refuses to continue a run with settings that do not fit, and to continue it in an ablation run."""
     check_resume(run, config)
-    if disabled() and _has_checkpoint(run):
+    if ablation.active and _has_checkpoint(run):
         raise LockstepError(
-            f"LOCKSTEP_WITHOUT is set, and the run {run.name} has a checkpoint that such a run would go on from.",
-            "Choose another --run folder, or unset it.",
+            f"LOCKSTEP_WITHOUT is set, and the run {run.name} has a checkpoint. An ablation run must not continue it.",
+            "Choose another --run folder, or unset LOCKSTEP_WITHOUT.",
             code=2,
         )
 
 
-def launch_name() -> str:
-    """What the workers of one launch have in common and no other launch has."""
-    return os.environ.get("LOCKSTEP_LAUNCH") or os.environ["TORCHFT_LIGHTHOUSE"]
-
-
-def is_recorded(run: RunDirectory, launch: str | None) -> bool:
-    """Has a worker of this launch made the records? The last of them tells."""
+def is_recorded(run: RunDirectory, launch: str) -> bool:
+    """Whether a worker of this launch has written all records; environment.json is written last."""
     environment = read_json(run.environment) or {"choices": {}}
-    return launch is not None and environment["choices"].get("launch") == launch
+    return bool(environment["choices"].get("launch") == launch)
 
 
 def check_shared(run: RunDirectory, launch: str, timeout_seconds: float) -> None:
-    """All workers write checkpoints, so each must see the folder in which the first one has made its records. Says so
-    before those who see it give up waiting for this worker."""
-    deadline = time.monotonic() + min(SHOWN_SECONDS, timeout_seconds / 2)
+    """Refuses a run folder that not all workers share: all of them write checkpoints. The sentence comes before the other
+    workers' timeout."""
+    deadline = time.monotonic() + min(VISIBLE_SECONDS, timeout_seconds / 2)
     while not is_recorded(run, launch):
         if time.monotonic() > deadline:
             mirrored = is_remote(run.name)
@@ -84,44 +83,27 @@ def check_shared(run: RunDirectory, launch: str, timeout_seconds: float) -> None
         time.sleep(0.2)
 
 
-def make_choices(run: RunDirectory, config: RunConfig, team: "Team") -> dict[str, Any]:
-    """Makes every choice once: what a run with a checkpoint has chosen before is kept."""
-    from lockstep.train.precision import resolve
-
-    known = read_json(run.choices) or {"launches": 0}
-    if team.elastic and is_recorded(run, launch_name()):
-        return known
-    choices: dict[str, Any] = known if _has_checkpoint(run) else {"launches": known["launches"]}
-    choices["launches"] += 1
-    choices["launch"] = launch_name() if team.elastic else uuid4().hex
-    if config.train.precision != "auto":
-        choices["precision"] = config.train.precision
-    choices.setdefault("precision", resolve("auto", team.device))
-    threads = choices.setdefault("threads", {})
-    if config.train.threads is not None:
-        threads[str(team.size)] = config.train.threads
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", team.size))
-    threads.setdefault(str(team.size), max(1, len(os.sched_getaffinity(0)) // here))
-    if config.strategy.name == "local" and config.strategy.every is not None:
-        choices["every"] = config.strategy.every
-    choices.setdefault("every", max(1, min(500, config.train.steps // 20)))
-    factor = team.size if config.batch.per == "worker" else 1
-    budgets = {"words": config.batch.words, "sentences": config.batch.sentences, "images": config.batch.images}
-    choices.setdefault("batch", {name: n and n * factor for name, n in budgets.items()} | {"per": "global"})
-    return choices
+def settle_choices(run: RunDirectory, config: RunConfig, team: "Team") -> Choices:
+    """Returns the choices of this launch. A run with a checkpoint keeps the earlier ones. Of an elastic launch the first
+    worker chooses, and the others read what it recorded."""
+    if team.elastic and is_recorded(run, environment_variables.launch_id()):
+        recorded = read_choices(run)
+        assert recorded is not None
+        return recorded
+    return make_choices(run, config, team, may_keep=_has_checkpoint(run))
 
 
 def record_launch(
-    run: RunDirectory, config: RunConfig, choices: dict[str, Any], task: "Task", hosts: list[dict[str, Any]]
+    run: RunDirectory, config: RunConfig, choices: Choices, task: "Task", hosts: list["HostFacts"]
 ) -> dict[str, tuple[Any, Any]]:
-    """Writes down what this launch is; returns the settings that changed since the last one."""
-    known = read_json(run.data)
-    old, new = known and known["digest"], task.data_facts["digest"]
-    if is_recorded(run, choices.get("launch")):
+    """Records what this launch is; returns the settings that changed since the last one."""
+    data_before = read_json(run.data)
+    old, new = data_before and data_before["digest"], task.data_facts["digest"]
+    if is_recorded(run, choices.launch):
         if old != new:
             raise LockstepError("The workers see different corpora.", "Prepare it once and share it, or copy it.")
         return {}
-    if old != new and known is not None and _has_checkpoint(run):
+    if old != new and data_before is not None and _has_checkpoint(run):
         raise LockstepError(
             f"The run {run.name} was trained on another corpus (digest {old[:12]}, now {new[:12]}).",
             "Choose another --run folder, or restore the corpus.",
@@ -132,13 +114,15 @@ def record_launch(
     places = {"folder": data.folder, "corpus": corpus}
     if data.images is not None:
         places = {"images": data.images}
-    kept = {name: place if is_remote(place) else Path(place).expanduser().absolute() for name, place in places.items()}
-    config = config.model_copy(update={"data": data.model_copy(update=kept)})
-    changed = differences(_config_of(run), config)[1] if run.config.exists() else {}
-    write_json(run.choices, choices)
+    absolute = {
+        name: place if is_remote(place) else Path(place).expanduser().absolute() for name, place in places.items()
+    }
+    config = config.model_copy(update={"data": data.model_copy(update=absolute)})
+    changed = differences(_read_config(run), config)[1] if run.config.exists() else {}
+    choices.write(run)
     write_whole(run.config, config.to_yaml())
     write_json(run.data, task.data_facts)
-    write_json(run.environment, _environment(hosts, choices))
+    write_json(run.environment, _describe_environment(hosts, choices))
     return changed
 
 
@@ -146,23 +130,40 @@ def _has_checkpoint(run: RunDirectory) -> bool:
     return any(run.checkpoints.glob("step-*"))
 
 
-def _config_of(run: RunDirectory) -> RunConfig:
+def _read_config(run: RunDirectory) -> RunConfig:
     return build(read_yaml(run.config), str(run.config))
 
 
-def host_facts(device: "torch.device") -> dict[str, Any]:
+class HostFacts(TypedDict):
+    """What environment.json says of one worker."""
+
+    host: str
+    device: str
+    device_name: str
+    cores: int | None
+    memory: int  # bytes
+    gpu: NotRequired[str]  # its UUID
+
+
+def collect_host_facts(device: "torch.device") -> HostFacts:
     import torch
 
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _name_processor()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    facts = {"host": socket.gethostname(), "device": str(device), "device_name": name, "cores": os.cpu_count()}
+    facts: HostFacts = {
+        "host": socket.gethostname(),
+        "device": str(device),
+        "device_name": name,
+        "cores": os.cpu_count(),
+        "memory": memory,
+    }
     if device.type == "cuda":
         facts["gpu"] = str(torch.cuda.get_device_properties(device).uuid)
-    return facts | {"memory": memory}
+    return facts
 
 
-def check_gpus(hosts: list[dict[str, Any]]) -> None:
-    """An engine may have shown the same GPU to two workers; NCCL would only say that a connection was lost."""
+def check_gpus(hosts: list[HostFacts]) -> None:
+    """Refuses two workers on one GPU: NCCL would only report a lost connection."""
     owners: dict[str, int] = {}
     for rank, facts in enumerate(hosts):
         if (gpu := facts.get("gpu")) is not None and owners.setdefault(gpu, rank) != rank:
@@ -173,7 +174,7 @@ def check_gpus(hosts: list[dict[str, Any]]) -> None:
             )
 
 
-def _processor() -> str:
+def _name_processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -182,9 +183,9 @@ def _processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def _environment(hosts: list[dict[str, Any]], choices: dict[str, Any]) -> dict[str, Any]:
+def _describe_environment(hosts: list[HostFacts], choices: Choices) -> dict[str, object]:
     from importlib.metadata import version
 
     names = ("lockstep-train", "torch", "numpy", "sentencepiece", "sacrebleu", "safetensors")
     versions = {"python": platform.python_version()} | {name: version(name) for name in names}
-    return {"versions": versions, "platform": platform.platform(), "workers": hosts, "choices": choices}
+    return {"versions": versions, "platform": platform.platform(), "workers": hosts, "choices": asdict(choices)}

@@ -1,4 +1,4 @@
-"""One worker from its first breath to its exit: meet the others, settle the run, train.
+"""One worker from start to exit: join the others, settle the run, train.
 
 `python -m lockstep.train.worker RUN CONFIG_JSON` is what launchers start; with one worker the command calls `train`.
 """
@@ -11,40 +11,46 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from lockstep.ablation import disabled
+from lockstep.ablation import Ablation, read_ablation
 from lockstep.config import RunConfig
 from lockstep.errors import LockstepError, PortTaken
 from lockstep.files import write_json
 from lockstep.notices import print_error, warn
-from lockstep.parent import die_with_parent, leave_after, restarts
+from lockstep.parent import die_with_parent, leave_after
 from lockstep.remote.place import is_remote, working_folder
+from lockstep.run import environment_variables
 from lockstep.run.directory import RunDirectory
+from lockstep.train.choices import Choices
 from lockstep.train.memory import keep_memory, touch_memory
 from lockstep.train.resume import (
+    HostFacts,
     check_foreign,
     check_gpus,
     check_shared,
     check_state,
-    host_facts,
+    collect_host_facts,
     is_recorded,
-    launch_name,
-    make_choices,
     record_launch,
+    settle_choices,
 )
 
 if TYPE_CHECKING:
+    from lockstep.parallel.strategy import Strategy
     from lockstep.remote.mirror import Mirror
+    from lockstep.run.journal import Journal
+    from lockstep.tasks.task import Task
     from lockstep.team import Team
+    from lockstep.train.loop import Loop
 
 
 def train(config: RunConfig, place: str | Path) -> str:
-    """Trains as the worker that the environment says, in a folder or at an address; returns why training ended. After a
-    failure the groups are left as they are: NCCL's would wait for peers that wait for this worker. Its exit tells them."""
+    """Trains as the worker that the environment names, in a folder or at an address; returns why training ended. After a
+    failure process groups are not destroyed: NCCL would wait for peers that wait for this worker. Its exit ends theirs."""
     keep_memory()
     touched = touch_memory(config)
-    gc.disable()  # the imports to come make many objects and no garbage
+    gc.disable()  # imports make many objects and no garbage
     from lockstep.team import join
 
     servers = config.strategy.servers if config.strategy.name == "server" else 0
@@ -71,12 +77,12 @@ def train(config: RunConfig, place: str | Path) -> str:
 
 
 class LostPeer(LockstepError):
-    """Another worker went away; its own failure tells more than this one."""
+    """Another worker is gone; its failure says more than this one."""
 
     def __init__(self, rank: int, detail: str) -> None:
         super().__init__(
             f"Worker {rank} lost the connection to another worker ({detail.strip().splitlines()[0][:160]}).",
-            "Start the same command again: it goes on from the last checkpoint.",
+            "Start the same command again: it continues from the last checkpoint.",
         )
 
 
@@ -87,7 +93,7 @@ def _out_of_memory(error: RuntimeError) -> bool:
 
 
 class OutOfMemory(LockstepError):
-    """Of this worker. Those who can do without it need not end."""
+    """This worker ran out of memory. Workers that do not depend on it can continue."""
 
 
 def _too_large(rank: int, config: RunConfig) -> OutOfMemory:
@@ -99,7 +105,7 @@ def _too_large(rank: int, config: RunConfig) -> OutOfMemory:
 
 
 def _enter_and_train(config: RunConfig, run: RunDirectory, team: "Team", place: str | Path) -> str:
-    """Holds the run's lock, and what mirrors it to an object store, for as long as training takes."""
+    """Trains under the run's lock; for a run on an object store, with its mirror."""
     if team.elastic:
         return _enter_and_train_elastic(config, run, team, place)
     url = str(place) if is_remote(place) else None
@@ -108,11 +114,11 @@ def _enter_and_train(config: RunConfig, run: RunDirectory, team: "Team", place: 
     lock, mirror = team.all_do(lambda: _enter(run, config, url) if team.primary else (None, None))
     done = False
     try:
-        reason = _train(config, run, team, mirror)
+        reason = _train(config, run, team, mirror, lambda: None)
         if url is not None:
             asynchronous = config.strategy.name == "server" and config.strategy.mode == "async"
             with suppress(RuntimeError) if asynchronous else nullcontext():  # somebody may be dead
-                team.gather(None)  # every worker has written its last line: the journals can be copied
+                team.gather(None)  # every worker has written its last line, so the journals can be copied
         done = True
     finally:
         try:
@@ -127,7 +133,7 @@ def _enter_and_train(config: RunConfig, run: RunDirectory, team: "Team", place: 
 
 
 def _enter_and_train_elastic(config: RunConfig, run: RunDirectory, team: "Team", place: str | Path) -> str:
-    """As one of several workers that come and go: they hold the lock together, and the first makes the records."""
+    """Trains as one of several workers that may die and come back. They share the lock; the first writes the records."""
     from lockstep.chatter import aside
 
     if is_remote(place):
@@ -136,90 +142,61 @@ def _enter_and_train_elastic(config: RunConfig, run: RunDirectory, team: "Team",
             "Name a folder that all workers share, or use strategy.name=allreduce.",
             code=2,
         )
-    if "TORCHFT_LIGHTHOUSE" not in os.environ:
+    if environment_variables.lighthouse() is None:
         raise LockstepError(
             "strategy.name=resilient needs a lighthouse, and TORCHFT_LIGHTHOUSE does not say where one is.",
             "Start with `lockstep train --workers N`, or start torchft_lighthouse and set it to its address.",
             code=2,
         )
     run.create()
-    launch = launch_name()
+    launch = environment_variables.launch_id()
     lock, first = run.share(launch, lambda: is_recorded(run, launch), config.train.timeout_seconds)
     with lock:
         if first:
             check_foreign(run)
-        check_state(run, config)
+        check_state(run, config, read_ablation())
         run.logs.mkdir(exist_ok=True)
         with aside(run.logs / f"worker-{team.rank:04d}.log"):
             return _train(config, run, team, None, (lambda: run.let_in(lock)) if first else (lambda: None))
 
 
 def _train(
-    config: RunConfig,
-    run: RunDirectory,
-    team: "Team",
-    mirror: "Mirror | None",
-    recorded: Callable[[], None] = lambda: None,
+    config: RunConfig, run: RunDirectory, team: "Team", mirror: "Mirror | None", recorded: Callable[[], None]
 ) -> str:
+    """Settles the run with the other workers, builds task and strategy, and runs the loop. `recorded` is called when the
+    records of this launch are written."""
     import torch
 
     from lockstep.parallel.make_strategy import make_strategy
     from lockstep.run.journal import Journal
     from lockstep.tasks.make_task import make_task
-    from lockstep.train.checkpointer import Checkpointer
-    from lockstep.train.loop import Loop
-    from lockstep.train.precision import emulated, products
-    from lockstep.train.probes import Probes
+    from lockstep.train.precision import emulate_products
 
-    party = team.deciders()
-    choices = party.primary_does(lambda: make_choices(run, config, team))
-    threads = choices["threads"][str(team.size)]
-    torch.set_num_threads(threads)
+    deciders, ablation = team.deciders(), read_ablation()
+    choices = deciders.primary_does(lambda: settle_choices(run, config, team))
+    torch.set_num_threads(choices.threads[str(team.size)])
     if config.train.deterministic:  # even turning it off would import torch's compiler: two seconds
         torch.use_deterministic_algorithms(True)
-    batch = config.batch.model_copy(update=choices["batch"])
-    task = party.all_do(lambda: make_task(config.model_copy(update={"batch": batch})))
+    batch = config.batch.model_copy(update=dict(choices.batch))
+    task = deciders.all_do(lambda: make_task(config.model_copy(update={"batch": batch})))
     digest = task.data_facts["digest"]
-    if set(party.gather(digest)) != {digest}:
+    if set(deciders.gather(digest)) != {digest}:
         raise LockstepError("The workers see different corpora.", "Prepare it once and share it, or copy it.")
     settings = config.strategy
     if settings.name == "local":
-        settings = settings.model_copy(update={"every": choices["every"]})
+        settings = settings.model_copy(update={"every": choices.every})
     strategy = make_strategy(settings, team.size)
-    hosts = party.gather(host_facts(team.device))
+    hosts = deciders.gather(collect_host_facts(team.device))
     check_gpus(hosts)
-    changed = party.primary_does(lambda: record_launch(run, config, choices, task, hosts))
+    changed = deciders.primary_does(lambda: record_launch(run, config, choices, task, hosts))
     recorded()
-    party.all_do(lambda: check_shared(run, choices["launch"], config.train.timeout_seconds))
-    journal = party.all_do(lambda: Journal(run.journal, team.rank))
-    journal.write(
-        "run",
-        attempt=choices["launches"],
-        workers=team.size,
-        servers=team.servers,
-        pid=os.getpid(),
-        restarts=restarts(),
-        strategy=strategy.name,
-        exact=strategy.exact,
-        precision=choices["precision"],
-        emulated=emulated(choices["precision"], team.device),
-        threads=threads,
-        unit=task.unit,
-        width=task.width,
-        metric=task.metric,
-        higher_is_better=task.higher_is_better,
-        without=disabled(),
-        changed=changed,
-    )
+    deciders.all_do(lambda: check_shared(run, choices.launch, config.train.timeout_seconds))
+    journal = deciders.all_do(lambda: Journal(run.journal, team.rank))
     try:
-        devices, meet = [facts["device_name"] for facts in hosts], strategy.together and not team.elastic
-        probes = Probes(run, team, journal, choices, devices, meet, config.watch.probe)
-        first_of_host = _first_of_host(team, [facts["host"] for facts in hosts])
-        precision, attempt = choices["precision"], choices["launches"]
-        saving = Checkpointer(config, run, task, strategy, team, journal, mirror)
-        loop = Loop(config, run, task, strategy, team, journal, precision, attempt, probes, saving, first_of_host)
+        _journal_launch(journal, choices, team, strategy, task, ablation, changed)
+        loop = _make_loop(config, run, task, strategy, team, journal, choices, hosts, mirror, ablation)
         gc.enable()
-        with products(choices["precision"], team.device):
+        with emulate_products(choices.precision, team.device):
             return loop.train()
     except OSError as error:
         raise LockstepError(
@@ -230,13 +207,78 @@ def _train(
         journal.close()
 
 
+def _journal_launch(
+    journal: "Journal",
+    choices: Choices,
+    team: "Team",
+    strategy: "Strategy",
+    task: "Task",
+    ablation: Ablation,
+    changed: dict[str, tuple[Any, Any]],
+) -> None:
+    from lockstep.train.precision import is_emulated
+
+    journal.write(
+        "run",
+        attempt=choices.launches,
+        workers=team.size,
+        servers=team.servers,
+        pid=os.getpid(),
+        restarts=environment_variables.restarts(),
+        strategy=strategy.name,
+        exact=strategy.exact_resume,
+        precision=choices.precision,
+        emulated=is_emulated(choices.precision, team.device),
+        threads=choices.threads[str(team.size)],
+        unit=task.unit,
+        width=task.width,
+        metric=task.metric,
+        higher_is_better=task.higher_is_better,
+        without=ablation.disabled,
+        changed=changed,
+    )
+
+
+def _make_loop(
+    config: RunConfig,
+    run: RunDirectory,
+    task: "Task",
+    strategy: "Strategy",
+    team: "Team",
+    journal: "Journal",
+    choices: Choices,
+    hosts: list[HostFacts],
+    mirror: "Mirror | None",
+    ablation: Ablation,
+) -> "Loop":
+    from lockstep.train.checkpointer import Checkpointer
+    from lockstep.train.loop import Loop
+    from lockstep.train.probes import Probes
+
+    devices, in_step = [facts["device_name"] for facts in hosts], strategy.takes_every_step and not team.elastic
+    return Loop(
+        config,
+        run,
+        task,
+        strategy,
+        team,
+        journal,
+        choices.precision,
+        choices.launches,
+        Probes(run, team, journal, choices, devices, in_step, config.watch.probe),
+        Checkpointer(config, run, task, strategy, team, journal, mirror),
+        ablation,
+        samples_host=_is_first_of_host(team, [facts["host"] for facts in hosts]),
+    )
+
+
 def _enter(run: RunDirectory, config: RunConfig, url: str | None) -> "tuple[TextIO, Mirror | None]":
-    """Locks the folder, brings it up to date when it mirrors an address, and checks that this run may go on there."""
+    """Locks the folder, updates it from the object store if it mirrors one, and checks that the run may continue there."""
     run.create()
     if url is None:
         check_foreign(run)
         lock = run.lock()
-        check_state(run, config)
+        check_state(run, config, read_ablation())
         return lock, None
     from lockstep.remote.mirror import Mirror
 
@@ -245,17 +287,17 @@ def _enter(run: RunDirectory, config: RunConfig, url: str | None) -> "tuple[Text
     try:
         mirror.open()
         check_foreign(run)
-        check_state(run, config)
+        check_state(run, config, read_ablation())
     except BaseException:
         mirror.close(failing=True)
         raise
     return lock, mirror
 
 
-def _first_of_host(team: "Team", hosts: list[str]) -> bool:
-    """Does this worker watch its host for the others there? Workers that come and go only know their own number on it."""
+def _is_first_of_host(team: "Team", hosts: list[str]) -> bool:
+    """Whether this worker samples its host for the others there. Elastic workers know only their local rank."""
     if team.elastic:
-        return os.environ.get("LOCAL_RANK", "0") == "0"
+        return environment_variables.local_rank() == 0
     return hosts.index(hosts[team.rank]) == team.rank
 
 

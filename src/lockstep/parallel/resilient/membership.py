@@ -1,55 +1,65 @@
-"""Who takes part, where workers come and go: meetings before every step and at the end, and what is told of them."""
+"""Journals who takes part in the steps, and names the branches of a run that started again from a checkpoint."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
-from lockstep.parallel.strategy import Members, QuorumView
+from lockstep.parallel.strategy import Context
 from lockstep.run.checkpoint import Progress
-from lockstep.run.journal import Journal
+
+Lineage = list[tuple[str, int]]
+
+
+@dataclass(frozen=True)
+class QuorumView:
+    """What this worker knows after a quorum was formed."""
+
+    quorum: int  # a number that all participants share
+    participants: tuple[int, ...]  # workers
+    regrouped: bool  # a worker came or went, or an exchange failed, since the last quorum
+    failures: list[str] = field(default_factory=list)  # why earlier attempts to form it failed
+    seconds: float = 0.0
+    progress: Progress | None = None  # of the peer whose state this worker has just copied
+    source: int | None = None  # that peer
+    peer_stop_reason: str | None = None  # why it was about to stop
 
 
 @dataclass
 class Membership:
-    """The workers as one of them meets them."""
+    context: Context
+    participants: tuple[int, ...] = ()  # of the last quorum
 
-    members: Members
-    journal: Journal
-    size: int  # workers that there could be
-    attempt: int
-    say: Callable[[str], None]
-    participants: tuple[int, ...] = ()  # of the last meeting
-    healed: bool = False  # from a peer, which is waiting for this worker's gradients
-    ending: str | None = None  # why that peer was about to stop
+    def note(self, view: QuorumView, progress: Progress) -> None:
+        """Journals a quorum. `progress` is where this worker stood before it."""
+        context, journal = self.context, self.context.journal
+        assert journal is not None
+        for failure in view.failures:
+            journal.write("fault", what="quorum failed", step=progress.step + 1, detail=failure)
+        if view.progress is not None:
+            progress = view.progress
+            journal.write(
+                "heal",
+                step=progress.step,
+                attempt=context.attempt,
+                **{"from": view.source},
+                seconds=view.seconds,
+                lineage=progress.lineage,
+            )
+        # A worker that died before the first step and is back started with the others, under their branch's name.
+        own_branch = self._lineage(progress, view.quorum)
+        renamed = progress.step == 0 and progress.lineage not in ([], own_branch)
+        if renamed:
+            progress.lineage = own_branch
+        if renamed or view.participants != self.participants:
+            self.participants = view.participants
+            step, names = progress.step + 1, [str(worker) for worker in view.participants]
+            lineage = {"lineage": progress.lineage} if renamed else {}
+            journal.write("quorum", step=step, participants=view.participants, **lineage)
+            context.notify(f"step {step:,}: {len(names)} of {context.team.size} workers ({', '.join(names)})")
 
-    def meet(self, progress: Progress, ending: str | None = None) -> QuorumView:
-        """Finds out who takes part. The meeting has the progress of a peer when this worker has just healed from it."""
-        meeting = self.members.meet(progress, ending)
-        for failure in meeting.failures:
-            self.journal.write("fault", what="meeting failed", step=progress.step + 1, detail=failure)
-        if meeting.progress is not None:
-            progress, self.ending, self.healed = meeting.progress, meeting.ending, True
-            facts = {"from": meeting.source, "seconds": meeting.seconds, "lineage": progress.lineage}
-            self.journal.write("heal", step=progress.step, attempt=self.attempt, **facts)
-        renamed = progress.step == 0 and progress.lineage not in ([], self._lineage(progress, meeting))
-        if renamed:  # a worker that died before the first step and is back has begun with the others, under this name
-            progress.lineage = self._lineage(progress, meeting)
-        if renamed or meeting.participants != self.participants:
-            self.participants = meeting.participants
-            step, names = progress.step + 1, [str(worker) for worker in meeting.participants]
-            facts = {"lineage": progress.lineage} if renamed else {}
-            self.journal.write("quorum", step=step, participants=meeting.participants, **facts)
-            self.say(f"step {step:,}: {len(names)} of {self.size} workers ({', '.join(names)})")
-        return meeting
-
-    def branch(self, progress: Progress, meeting: QuorumView) -> dict[str, Any]:
-        """Names this start from a checkpoint: alike for all who make it together."""
-        progress.lineage = progress.lineage + self._lineage(progress, meeting)
+    def branch(self, progress: Progress, quorum: int) -> dict[str, Lineage]:
+        """Names this start from a checkpoint; all workers that make it together give it the same name."""
+        progress.lineage = progress.lineage + self._lineage(progress, quorum)
         return {"lineage": progress.lineage}
 
-    def _lineage(self, progress: Progress, meeting: QuorumView) -> list[tuple[str, int]]:
-        """Of a start at this meeting."""
-        return [(f"{self.attempt}.{meeting.quorum}", progress.step)]
-
-    def close(self) -> None:
-        self.members.close()
+    def _lineage(self, progress: Progress, quorum: int) -> Lineage:
+        """Returns the branch that starts at this progress with this quorum."""
+        return [(f"{self.context.attempt}.{quorum}", progress.step)]

@@ -1,7 +1,7 @@
-"""The workers that are there right now, by torchft: who takes part in a step, sums over them, and a heal from one.
+"""The workers that are alive, with torchft: who takes part in a step, sums over them, and copying a peer's state.
 
-Every worker is a torchft replica group of one process. The lighthouse that they ask before every step is named by
-TORCHFT_LIGHTHOUSE; `lockstep train` starts one.
+Every worker is a torchft replica group of one process. Before every step they ask the lighthouse at TORCHFT_LIGHTHOUSE;
+`lockstep train` starts one.
 """
 
 import logging
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 from urllib.parse import urlsplit
 
 import torch.distributed as dist
@@ -31,17 +31,25 @@ from lockstep import chatter
 from lockstep.errors import LockstepError
 from lockstep.parallel.strategy import Context
 
-TRIES = 10
-"""Meetings or merges that may fail one after the other before a worker gives up."""
-MEET_SECONDS = 20.0
-"""How long the members of a new group may take to connect. They all come from the same meeting, so they come at once."""
+MAX_FAILURES = 10
+"""Quorums or exchanges that may fail in a row before a worker gives up."""
+CONNECT_SECONDS = 20.0
+"""How long the members of a new group may take to connect. They learn of it at the same time."""
 
 LIGHTHOUSE_SECONDS, LIGHTHOUSE_TRIES = 60.0, 20
-"""How long a worker waits for the lighthouse to come up, and how often it asks one that went away."""
+"""How long a worker waits for the lighthouse to start, and how often it asks one that does not answer."""
+
+
+class PeerState(TypedDict):
+    """What a worker that is behind copies from a peer."""
+
+    tensors: dict[str, Tensor]
+    progress: dict[str, Any]  # the fields of `Progress`
+    ending: str | None  # why the peer is about to stop
 
 
 class _Recorded:
-    """Remembers for whom a process group was made."""
+    """Records for which workers a process group was made."""
 
     participants: tuple[int, ...] = ()
     made = 0
@@ -73,7 +81,7 @@ class _Nccl(_Recorded, ProcessGroupNCCL):  # type: ignore[misc]
 
 
 class _Transport(HTTPTransport):  # type: ignore[misc]
-    """State from a peer: tensors and plain values only, nothing that unpickling could run."""
+    """Receives state from a peer: tensors and plain values only, so that unpickling runs no code."""
 
     def __init__(self, host: str, timeout: timedelta) -> None:
         self.host, self.source = host, -1
@@ -84,7 +92,7 @@ class _Transport(HTTPTransport):  # type: ignore[misc]
     def address(self) -> str:
         return f"http://{self.host}:{self._server.socket.getsockname()[1]}/checkpoint/"
 
-    def recv_checkpoint(self, src_rank: int, metadata: str, step: int, timeout: timedelta) -> Any:
+    def recv_checkpoint(self, src_rank: int, metadata: str, step: int, timeout: timedelta) -> PeerState:
         self.source = src_rank
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with direct.open(f"{metadata}{step}/full", timeout=timeout.total_seconds()) as stream:
@@ -93,31 +101,31 @@ class _Transport(HTTPTransport):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class QuorumChange:
-    """What a meeting brought."""
+    """What changed with a new quorum."""
 
-    regrouped: bool  # somebody came or went, or the last merge failed
-    source: int | None = None  # the worker whose state was taken over
+    regrouped: bool  # a worker came or went, or the last exchange failed
+    source: int | None = None  # the worker whose state was copied
     failures: list[str] = field(default_factory=list)
 
 
 class Quorum:
-    """`give` returns the state that a worker which is behind needs; `take` puts it in place."""
+    """Forms quorums. `give_state` returns the state that a worker which is behind needs; `copy_state` puts it in place."""
 
     def __init__(
         self,
         context: Context,
         merge_seconds: float,
-        give: Callable[[], dict[str, Any]],
-        take: Callable[[dict[str, Any]], None],
+        give_state: Callable[[], PeerState],
+        copy_state: Callable[[PeerState], None],
     ) -> None:
         self._context, self._patience = context, timedelta(seconds=merge_seconds)
-        self._give, self._take = give, take
+        self._give_state, self._copy_state = give_state, copy_state
         self._manager: Manager | None = None
         self._works: list[dist.Work] = []
         self._failures = 0  # in a row
         self.rank, self.size = 0, 1
         self._lighthouse = os.environ["TORCHFT_LIGHTHOUSE"]
-        # A lighthouse on the loopback serves this machine only: then names need not be resolved.
+        # A lighthouse on the loopback serves this machine only: no names have to be resolved.
         local = urlsplit(self._lighthouse).hostname in ("127.0.0.1", "localhost", "::1")
         self._host = "127.0.0.1" if local else socket.gethostname()
 
@@ -126,30 +134,30 @@ class Quorum:
         return self._group.participants
 
     @property
-    def quorum(self) -> int:
-        """The number of this group; all of its members know the same."""
+    def number(self) -> int:
+        """The number of this quorum; all its workers have the same."""
         return self._group.quorum
 
     def _open(self) -> Manager:
-        """From now on the lighthouse waits for this worker, so everything else must be ready."""
+        """Joins the lighthouse. From here on it waits for this worker, so everything else must be ready."""
         context = self._context
         log = logging.getLogger("torchft")
-        log.addHandler(logging.StreamHandler(os.fdopen(2, "w", closefd=False)))  # beside what its Rust part says
+        log.addHandler(logging.StreamHandler(os.fdopen(2, "w", closefd=False)))  # its Rust part writes there too
         log.propagate = False
-        warnings.filterwarnings("ignore", message="The given buffer is not writable")  # torch, of what it received
+        warnings.filterwarnings("ignore", message="The given buffer is not writable")  # torch, about received state
         self._store = dist.TCPStore(self._host, 0, is_master=True, wait_for_workers=False)
         self._transport = _Transport(self._host, self._patience)
-        patience = timedelta(seconds=MEET_SECONDS)
-        self._group = (_Nccl if context.device.type == "cuda" else _Gloo)(timeout=patience)
+        patience = timedelta(seconds=CONNECT_SECONDS)
+        self._group = (_Nccl if context.team.device.type == "cuda" else _Gloo)(timeout=patience)
         try:
             manager = Manager(
                 pg=self._group,
-                load_state_dict=self._take,
-                state_dict=self._give,
+                load_state_dict=self._copy_state,
+                state_dict=self._give_state,
                 min_replica_size=1,
                 use_async_quorum=False,  # who takes part must be known before the global batch is cut
                 timeout=self._patience,
-                quorum_timeout=timedelta(seconds=context.team.timeout_seconds + 60),  # the lighthouse decides before
+                quorum_timeout=timedelta(seconds=context.team.timeout_seconds + 60),  # longer than the lighthouse takes
                 connect_timeout=timedelta(seconds=LIGHTHOUSE_SECONDS),
                 quorum_retries=LIGHTHOUSE_TRIES,
                 rank=0,
@@ -157,7 +165,7 @@ class Quorum:
                 store_addr=self._host,
                 store_port=self._store.port,
                 lighthouse_addr=self._lighthouse,
-                replica_id=f"worker-{context.rank:04d}",
+                replica_id=f"worker-{context.team.rank:04d}",
                 hostname=self._host,
                 checkpoint_transport=self._transport,
                 init_sync=False,  # the same seed or the same checkpoint
@@ -166,18 +174,18 @@ class Quorum:
             LighthouseClient(self._lighthouse, connect_timeout=patience).heartbeat(me)  # so that it waits for us
         except (RuntimeError, TimeoutError) as error:
             raise self._unreachable(error) from None
-        self._line = StartLine(context.rank, context.size, context.team.timeout_seconds)
-        self._line.ready()
+        self._start = StartBarrier(context.team.rank, context.team.size, context.team.timeout_seconds)
+        self._start.wait()
         return manager
 
     def _unreachable(self, error: Exception) -> LockstepError:
         return LockstepError(
-            f"Worker {self._context.rank} lost the lighthouse at {self._lighthouse} ({_first_line(error)}).",
+            f"Worker {self._context.team.rank} lost the lighthouse at {self._lighthouse} ({_first_line(error)}).",
             "Check that it runs and that it can be reached.",
         )
 
-    def meet(self, step: int) -> QuorumChange:
-        """Finds out who takes part in the step after `step`. Whoever is behind the others takes their state over."""
+    def form(self, step: int) -> QuorumChange:
+        """Settles who takes part in the step after `step`. A worker that is behind copies the state of a peer."""
         if self._manager is None:
             self._manager = self._open()
         chatter.trim()
@@ -197,11 +205,11 @@ class Quorum:
             self.commit()
         self.rank, self.size = int(manager.participating_rank() or 0), manager.num_participants()
         source = self._transport.source
-        found = self._group.participants[source] if source >= 0 else None
-        return QuorumChange(self._group.made != made, found, failures)
+        peer = self._group.participants[source] if source >= 0 else None
+        return QuorumChange(self._group.made != made, peer, failures)
 
-    def send(self, tensor: Tensor) -> dist.Work | None:
-        """Begins to sum a tensor over all participants, in place."""
+    def start_sum(self, tensor: Tensor) -> dist.Work | None:
+        """Starts to sum a tensor over all participants, in place. None: there is nobody else, or a sum has failed."""
         assert self._manager is not None
         if self.size == 1 or self._manager.errored() is not None:
             return None
@@ -209,30 +217,30 @@ class Quorum:
         options.timeout = self._patience
         try:
             work: dist.Work = self._group.allreduce([tensor], options)
-        except Exception as error:  # torchft names none: whatever it is, this step has no sum
-            self._lost(error)
+        except Exception as error:  # torchft documents none: whatever it is, this step has no sum
+            self._give_up_step(error)
             return None
         self._works.append(work)
         return work
 
-    def _lost(self, error: Exception) -> None:
-        """Breaks the group up, so that those who wait for this worker notice at once and not by a timeout."""
+    def _give_up_step(self, error: Exception) -> None:
+        """Aborts the group, so that workers that wait for this one notice at once and not at the timeout."""
         assert self._manager is not None
         if self._manager.errored() is None:
             self._manager.report_error(error)
             self._group.abort()
 
     def wait(self) -> None:
-        """Until everything is summed, or it is clear that it will not be."""
+        """Returns when everything is summed, or when a sum has failed."""
         for work in self._works:
             try:
                 work.wait()
             except Exception as error:
-                self._lost(error)
+                self._give_up_step(error)
         self._works.clear()
 
     def commit(self) -> str | None:
-        """None: everything was summed and the step counts. Otherwise why it has to be taken again."""
+        """Returns None when everything was summed and the step counts, otherwise why it must be repeated."""
         assert self._manager is not None
         manager = self._manager
         failure = manager.errored()
@@ -244,12 +252,12 @@ class Quorum:
             raise self._unreachable(error) from None
         if counts:
             self._failures = 0
-            self._line.stepped()
+            self._start.mark_stepped()
             return None
         self._failures += 1
         reason = _first_line(manager.errored())
-        if self._failures >= TRIES:
-            raise RuntimeError(f"Connection to the others is lost, in {TRIES} attempts: {reason}")
+        if self._failures >= MAX_FAILURES:
+            raise RuntimeError(f"Connection to the others is lost, in {MAX_FAILURES} attempts: {reason}")
         return reason
 
     def close(self) -> None:
@@ -259,24 +267,24 @@ class Quorum:
 
 
 def _first_line(error: object) -> str:
-    """What happened, without the place in the library's source."""
+    """Returns the first line of an error, without the place in the library's source."""
     first = next(iter(str(error).strip().splitlines()), type(error).__name__)
     return re.sub(r"^\[\S+\] ", "", first)[:160]
 
 
-class StartLine:
-    """Where the workers of our own launcher wait for each other once, and tell it that a start bore fruit."""
+class StartBarrier:
+    """Where the workers of our own launcher wait for each other once, and mark for it that a start led to a step."""
 
     def __init__(self, rank: int, size: int, patience_seconds: float) -> None:
         self._rank, self._size, self._patience = rank, size, patience_seconds
         self._start = os.environ.get("LOCKSTEP_RESTARTS", "0")
-        self._told = False
+        self._marked = False
         folder = os.environ.get("LOCKSTEP_START")
         self._folder = Path(folder) if folder else None
 
-    def ready(self) -> None:
-        """Without this the first worker would begin alone. One that is started again finds everybody's mark; when some
-        do not come, the others go on without them."""
+    def wait(self) -> None:
+        """Without this the first worker would begin alone. A restarted worker finds the marks of all; when some workers do
+        not come, the others start without them after a while."""
         if self._folder is None:
             return
         (self._folder / f"ready-{self._rank}").touch()
@@ -285,7 +293,7 @@ class StartLine:
         while not all(mark.exists() for mark in marks) and time.monotonic() < deadline:
             time.sleep(0.01)
 
-    def stepped(self) -> None:
-        if self._folder is not None and not self._told:
+    def mark_stepped(self) -> None:
+        if self._folder is not None and not self._marked:
             (self._folder / f"stepped-{self._rank}-{self._start}").touch()
-            self._told = True
+            self._marked = True

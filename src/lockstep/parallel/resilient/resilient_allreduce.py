@@ -1,160 +1,149 @@
-"""Resilient: all-reduce among the workers that are there. When one dies the others take the step again without it; when
-it is back it takes over the state of a peer and goes on with them.
+"""Resilient: all-reduce among the workers that are alive. When one dies the others repeat the step without it; when it is
+back it copies the state of a peer and continues with them.
 
-Who takes part is settled before every step, and only then is the global batch cut into shares. A step counts when all
-shares were summed, so that no sentence is lost and none is used twice; otherwise the same global batch is taken again.
+Before every step the workers form a quorum, and only then is the global batch cut into shares. A step counts when all
+shares were summed, so that no sentence is lost or used twice; otherwise the same global batch is repeated.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from time import perf_counter
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lockstep import faults
-from lockstep.ablation import disabled
 from lockstep.dtypes import DTYPES
-from lockstep.parallel.compress import ring_bytes
-from lockstep.parallel.layer_sums import LayerSums, connect
+from lockstep.parallel.exchange import Span, ring_bytes, stamped_seconds
+from lockstep.parallel.layer_sums import LayerSums, connect_layers
+from lockstep.parallel.optimizers import MakeOptimizer
 from lockstep.parallel.resilient.buckets import Buckets
-from lockstep.parallel.resilient.quorum import Quorum
-from lockstep.parallel.spans import Span, busy
-from lockstep.parallel.strategy import (
-    Agreed,
-    B,
-    BatchSplitter,
-    Claim,
-    Clock,
-    Context,
-    FindTensor,
-    MakeOptimizer,
-    Members,
-    Outcome,
-    QuorumView,
-    Snapshot,
-    State,
-)
+from lockstep.parallel.resilient.membership import Lineage, Membership, QuorumView
+from lockstep.parallel.resilient.quorum import PeerState, Quorum
+from lockstep.parallel.strategy import Agreed, B, BatchSplitter, Claim, Outcome, Snapshot, Strategy
 from lockstep.parallel.strategy_settings import ResilientSettings
-from lockstep.parallel.update import Updater
 from lockstep.run.checkpoint import Progress
 
 
 @dataclass(frozen=True)
 class PlacedClaim(Claim[B]):
-    """A share, and for which place among how many workers it was cut."""
+    """A claim that was cut for a rank among a number of workers."""
 
     place: tuple[int, int] = (0, 1)
 
 
-class Resilient:
+class Resilient(Strategy):
     name = "resilient"
-    together = True
-    lockstep = True
-    exact = False
-    ahead = 4
+    exact_resume = False
+    elastic = True
 
     def __init__(self, settings: ResilientSettings) -> None:
         self.settings = settings
-        self.format = DTYPES[settings.gradients]
-        self.silent = "communication" in disabled()
+        self.dtype = DTYPES[settings.gradients]
 
-    def setup(
-        self,
-        module: nn.Module,
-        make_optimizer: MakeOptimizer,
-        clock: Clock,
-        context: Context,
-        example: Any,
-    ) -> None:
-        self.clock, self.context, self._module = clock, context, module
-        self.updater = Updater(module, make_optimizer, context.clip, context.loss_scale)
-        self.peers = Quorum(context, self.settings.merge_seconds, self._give, self._take)
+    def connect(self, make_optimizer: MakeOptimizer, example: object) -> None:
+        super().connect(make_optimizer, example)
+        module = self.raw_module
+        self.quorum = Quorum(self.context, self.settings.merge_seconds, self._give_state, self._copy_state)
+        self.membership = Membership(self.context)
         parameters = list(self.updater.optimizer.parameters.values())
         self.buckets = Buckets(parameters, self.settings.bucket_mb, self._send_gradient)
-        saved = module.state_dict().keys()
-        self._buffers = [buffer for name, buffer in module.named_buffers() if name in saved]  # running averages
-        self.sums = LayerSums(clock, self._sum)
+        saved_names = module.state_dict().keys()
+        self._buffers = [buffer for name, buffer in module.named_buffers() if name in saved_names]  # running averages
+        self.sums = LayerSums(self.clock, self._sum_layer)
         if not self.silent:
-            connect(module, self.sums)
-        self._met: int | None = None  # the step after which we met and that has not been taken yet
-        self._taken: tuple[Progress, str | None] | None = None  # from a peer: where it stands, and why it is ending
-        self._wish = False
+            connect_layers(module, self.sums)
+        self._quorum_step: int | None = None  # the quorum for the step after this one is formed and not yet used
+        self._peer: PeerState | None = None  # state that was copied from a peer
+        self._wants_stop = False
         self._agreed = Agreed(0.0, False)
 
-    @property
-    def members(self) -> Members:
-        return self
+    def synchronize(self, progress: Progress) -> Progress | None:
+        view = self._form_quorum(progress, None)
+        if view.progress is not None:
+            self.healed, self.peer_stop_reason = True, view.peer_stop_reason
+        return view.progress
 
-    @property
-    def module(self) -> nn.Module:
-        return self._module
+    def _form_quorum(self, progress: Progress, stop_reason: str | None) -> QuorumView:
+        """Forms the quorum of the next step, or with `stop_reason` the last one before this worker leaves."""
+        if self._quorum_step == progress.step and stop_reason is None:
+            view = QuorumView(self.quorum.number, self.quorum.participants, regrouped=False)
+        else:
+            begin = perf_counter()
+            self._offered, self._peer = (progress, stop_reason), None
+            change = self.quorum.form(progress.step)
+            peer = self._peer
+            self._quorum_step = progress.step if peer is None else peer["progress"]["step"]
+            self._begin_step()
+            view = QuorumView(
+                self.quorum.number,
+                self.quorum.participants,
+                change.regrouped,
+                change.failures,
+                perf_counter() - begin,
+                None if peer is None else Progress(**peer["progress"]),
+                change.source,
+                None if peer is None else peer["ending"],
+            )
+        self.membership.note(view, progress)
+        return view
 
-    @property
-    def leads(self) -> bool:
-        return self.peers.rank == 0
-
-    def meet(self, progress: Progress, ending: str | None = None) -> QuorumView:
-        if self._met == progress.step and ending is None:
-            return QuorumView(self.peers.quorum, self.peers.participants, regrouped=False)
-        begin = perf_counter()
-        self._given, self._taken = (progress, ending), None
-        found = self.peers.meet(progress.step)
-        stand, end = self._taken or (progress, None)
-        self._met = stand.step
-        self._begin_step()
-        return QuorumView(
-            self.peers.quorum,
-            self.peers.participants,
-            found.regrouped,
-            found.failures,
-            perf_counter() - begin,
-            stand if self._taken else None,
-            found.source,
-            end,
-        )
-
-    def _give(self) -> dict[str, Any]:
-        progress, ending = self._given
+    def _give_state(self) -> PeerState:
+        progress, stop_reason = self._offered
         state = self.updater.state()
-        return {"tensors": state.tensors, "progress": asdict(progress) | {"scalars": state.scalars}, "ending": ending}
+        facts = asdict(progress) | {"scalars": state.scalars}
+        return {"tensors": state.tensors, "progress": facts, "ending": stop_reason}
 
     @torch.no_grad()
-    def _take(self, given: dict[str, Any]) -> None:
+    def _copy_state(self, peer: PeerState) -> None:
         for name, tensor in self.updater.state().tensors.items():
-            tensor.copy_(given["tensors"][name])
-        progress = Progress(**given["progress"])
-        self.updater.load(progress.scalars)
-        self._taken = (progress, given["ending"])
+            tensor.copy_(peer["tensors"][name])
+        self.updater.load(peer["progress"]["scalars"])
+        self._peer = peer
 
     def _begin_step(self) -> None:
-        self.buckets.empty()
-        self._loss = torch.zeros((), device=self.context.device)
+        self.buckets.clear()
+        self._loss = torch.zeros((), device=self.team.device)
         self._spans: list[torch.futures.Future[Span]] = []  # of every packet
-        self._rounded: list[tuple[Tensor, Tensor]] = []  # packets, and what travels in their place
+        self._rounded: list[tuple[Tensor, Tensor]] = []  # packets, and what is sent in their place
         self._bytes = 0
-        self.sums.forget()
+        self.sums.reset()
+
+    def branch(self, progress: Progress) -> dict[str, Lineage]:
+        return self.membership.branch(progress, self.quorum.number)
+
+    def leave(self, progress: Progress, reason: str, ensure_saved: Callable[[Progress], None]) -> Progress:
+        """Forms a last quorum, so that a worker that is behind copies the state before its peers are gone. When a worker
+        came or went, the last checkpoint or its score may be missing: it is saved, and the quorum is formed again."""
+        while True:
+            view = self._form_quorum(progress, reason)
+            progress = view.progress or progress
+            if not view.regrouped:
+                return progress
+            ensure_saved(progress)
+
+    @property
+    def writes(self) -> bool:
+        """The first worker of the quorum writes for all."""
+        return self.quorum.rank == 0
 
     def claims(
-        self, order: BatchSplitter[B], batches: Iterator[B], first: int, due: Callable[[int], bool]
+        self, splitter: BatchSplitter[B], batches: Iterator[B], first: int, due: Callable[[int], bool]
     ) -> Iterator[Claim[B]]:
         for step, batch in enumerate(batches, first):
-            place = (self.peers.rank, self.peers.size)
-            yield PlacedClaim(step, batch, order.share(batch, *place), batch.target_words, place[0], place=place)
+            place = (self.quorum.rank, self.quorum.size)
+            yield PlacedClaim(step, batch, splitter.share(batch, *place), batch.target_words, place[0], place=place)
 
-    def revise(self, claim: Claim[B], order: BatchSplitter[B]) -> Claim[B]:
+    def begin(self, claim: Claim[B], splitter: BatchSplitter[B]) -> Claim[B]:
+        """Cuts the batch again if the quorum has changed since the claim was prefetched."""
         assert isinstance(claim, PlacedClaim)
-        place = (self.peers.rank, self.peers.size)
+        place = (self.quorum.rank, self.quorum.size)
         if claim.place != place:
-            claim = replace(claim, share=order.share(claim.batch, *place), part=place[0], place=place)
-        self._share, self._whole = len(claim.share), len(claim.batch.indices)
-        self._before = [buffer.clone() for buffer in self._buffers]
+            claim = replace(claim, share=splitter.share(claim.batch, *place), part=place[0], place=place)
+        self._own_sentences, self._all_sentences = len(claim.share), len(claim.batch.indices)
+        self._buffers_before = [buffer.clone() for buffer in self._buffers]
         return claim
-
-    def begin(self, claim: Claim[B]) -> None:
-        pass
 
     @contextmanager
     def micro(self, last: bool) -> Iterator[None]:
@@ -165,22 +154,22 @@ class Resilient:
     def backward(self, loss_sum: Tensor, target_words: int) -> None:
         self._loss += loss_sum.detach()
         self.sums.phase = "backward"
-        self.updater.backward(loss_sum / target_words)
+        super().backward(loss_sum, target_words)
 
-    def _sum(self, tensor: Tensor) -> None:
-        """For a layer. When it fails the step will not count."""
-        if self.peers.send(tensor) is not None:
-            self.peers.wait()
+    def _sum_layer(self, tensor: Tensor) -> None:
+        """Sums a layer's statistics. When that fails the step will not count."""
+        if self.quorum.start_sum(tensor) is not None:
+            self.quorum.wait()
 
     def _send_gradient(self, packet: Tensor) -> None:
         faults.at("merge")
-        sent = packet.to(self.format)  # the same tensor for fp32
+        sent = packet.to(self.dtype)  # the same tensor for fp32
         self._send(sent)
         if sent is not packet:
             self._rounded.append((packet, sent))
 
     def _send(self, tensor: Tensor) -> None:
-        work = None if self.silent else self.peers.send(tensor)
+        work = None if self.silent else self.quorum.start_sum(tensor)
         if work is None:
             return
         ready = self.clock.stamp()
@@ -188,50 +177,42 @@ class Resilient:
         self._bytes += tensor.numel() * tensor.element_size()
 
     def commit(self, learning_rate: float) -> Outcome:
-        self.buckets.rest()
-        facts = [float(self._loss), float(self._wish), float(self._share)]
-        together = torch.tensor(facts, dtype=torch.float64, device=self.context.device)
-        self._send(together)
+        self.buckets.send_rest()
+        own_facts = [float(self._loss), float(self._wants_stop), float(self._own_sentences)]
+        facts = torch.tensor(own_facts, dtype=torch.float64, device=self.team.device)
+        self._send(facts)
         waiting = self.clock.stamp()
-        self.peers.wait()
+        self.quorum.wait()
         merged = self.clock.stamp()
-        lost = self.peers.commit()
-        self._met = None
-        if lost is not None:
-            for buffer, before in zip(self._buffers, self._before, strict=True):
+        failure = self.quorum.commit()
+        self._quorum_step = None
+        if failure is not None:
+            for buffer, before in zip(self._buffers, self._buffers_before, strict=True):
                 buffer.copy_(before)
-            return Outcome(applied=False, grad_norm=0.0, retry=lost)
+            return Outcome(applied=False, grad_norm=0.0, retry=failure)
         for packet, sent in self._rounded:
             packet.copy_(sent)
-        loss_sum, wishes, sentences = together.tolist()
-        assert self.silent or sentences == self._whole, f"{sentences} of {self._whole} sentences were merged"
+        loss_sum, wishes, sentences = facts.tolist()
+        complete = self.silent or sentences == self._all_sentences
+        assert complete, f"{sentences} of {self._all_sentences} sentences were summed"
         self._agreed = Agreed(loss_sum, wishes > 0)
         applied, norm = self.updater.apply(learning_rate)  # waits for the device, so that all stamps can be read
         exposed = self.clock.between(waiting, merged)
         self.clock.move("update", "merge", exposed)
-        under_way = busy(self.clock, [span.wait() for span in self._spans])
-        size = ring_bytes(self._bytes, self.peers.size)
-        return self.sums.settle(self.peers.size, Outcome(applied, norm, size, max(0.0, under_way - exposed)))
+        under_way = stamped_seconds(self.clock, [span.wait() for span in self._spans])
+        sent_bytes, size = ring_bytes(self._bytes, self.quorum.size), self.quorum.size
+        return self.sums.settle(size, Outcome(applied, norm, sent_bytes, max(0.0, under_way - exposed)))
 
     def agree(self, loss_sum: float, stop: bool) -> Agreed:
-        """What was merged with the gradient, so that it holds for exactly those for whom the step counts. A wish to
-        stop travels with the next step."""
-        self._wish = stop
+        """Returns what was summed with the gradient, so that it holds for exactly those workers for which the step
+        counts. A wish to stop travels with the next step."""
+        self._wants_stop = stop
         return self._agreed
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
-        """Every worker evaluates by itself: the same weights give the same scores, whoever comes or goes meanwhile."""
-        yield Snapshot(self._module, self.context.team.alone())
-
-    def state(self) -> State:
-        return self.updater.state()
-
-    def load(self, scalars: dict[str, float], private: FindTensor) -> list[str]:
-        return self.updater.load(scalars)
-
-    def finish(self) -> None:
-        pass
+        """Every worker evaluates by itself: equal weights give equal scores, although workers may come and go."""
+        yield Snapshot(self.raw_module, self.team.alone())
 
     def close(self) -> None:
-        self.peers.close()
+        self.quorum.close()

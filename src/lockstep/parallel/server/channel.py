@@ -1,4 +1,4 @@
-"""How a worker and a holder of parameters talk: by torch's point-to-point messages, or within one process."""
+"""Messages between a worker and a parameter server: torch's point-to-point messages, or within one process."""
 
 import queue
 from collections.abc import Callable
@@ -8,22 +8,22 @@ from typing import Protocol
 import torch.distributed as dist
 from torch import Tensor
 
-Arrived = Callable[[], None]
-"""Waits until a message has arrived."""
+Wait = Callable[[], None]
+"""Returns when the message has arrived."""
 
 
 class Channel(Protocol):
-    """Messages between two ends; those with the same tag keep their order."""
+    """Messages between two ends. Messages with the same tag arrive in order."""
 
     def send(self, tensor: Tensor, tag: int) -> None: ...
 
-    def expect(self, tensor: Tensor, tag: int) -> Arrived:
-        """Says where the next message with this tag goes."""
+    def expect(self, tensor: Tensor, tag: int) -> Wait:
+        """Receives the next message with this tag into `tensor`."""
         ...
 
 
 class Remote:
-    """To another process. A peer that dies is noticed at once; one that hangs, after `timeout`."""
+    """A channel to another process. A peer that dies is noticed at once, one that hangs after `timeout`."""
 
     def __init__(self, peer: int, group: dist.ProcessGroup, timeout: timedelta | None = None) -> None:
         self.peer, self.group, self.timeout = peer, group, timeout
@@ -31,7 +31,7 @@ class Remote:
     def send(self, tensor: Tensor, tag: int) -> None:
         self._wait(dist.isend(tensor.cpu(), self.peer, self.group, tag))
 
-    def expect(self, tensor: Tensor, tag: int) -> Arrived:
+    def expect(self, tensor: Tensor, tag: int) -> Wait:
         work = dist.irecv(tensor, self.peer, self.group, tag)
         return lambda: self._wait(work)
 
@@ -43,37 +43,38 @@ class Remote:
             work.wait(self.timeout)
 
 
-Boxes = dict[int, "queue.SimpleQueue[Tensor]"]
+Queues = dict[int, "queue.SimpleQueue[Tensor]"]
 
 
 class InProcess:
-    """Within a process nothing travels: the reader copies from the writer's tensor, and answers before the writer
-    changes it."""
+    """A channel between two threads of one process, by its two ends. Nothing is serialized: the receiver copies from the
+    sender's tensor, and answers before the sender changes it."""
 
     def __init__(self) -> None:
         self.failure: BaseException | None = None
-        there: Boxes = {}
-        back: Boxes = {}
-        self.worker, self.holder = InProcessEnd(self, back, there), InProcessEnd(self, there, back)
+        to_server: Queues = {}
+        to_worker: Queues = {}
+        self.worker_end = InProcessEnd(self, to_worker, to_server)
+        self.server_end = InProcessEnd(self, to_server, to_worker)
 
 
 class InProcessEnd:
-    def __init__(self, desk: InProcess, inbox: Boxes, outbox: Boxes) -> None:
-        self.desk, self.inbox, self.outbox = desk, inbox, outbox
+    def __init__(self, channel: InProcess, inbox: Queues, outbox: Queues) -> None:
+        self.channel, self.inbox, self.outbox = channel, inbox, outbox
 
     def send(self, tensor: Tensor, tag: int) -> None:
         self.outbox.setdefault(tag, queue.SimpleQueue()).put(tensor)
 
-    def expect(self, tensor: Tensor, tag: int) -> Arrived:
-        box = self.inbox.setdefault(tag, queue.SimpleQueue())
+    def expect(self, tensor: Tensor, tag: int) -> Wait:
+        messages = self.inbox.setdefault(tag, queue.SimpleQueue())
 
         def wait() -> None:
             while True:
                 try:
-                    tensor.copy_(box.get(timeout=0.5))
+                    tensor.copy_(messages.get(timeout=0.5))
                     return
                 except queue.Empty:
-                    if self.desk.failure is not None:
-                        raise self.desk.failure from None
+                    if self.channel.failure is not None:
+                        raise self.channel.failure from None
 
         return wait

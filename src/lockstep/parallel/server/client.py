@@ -1,17 +1,16 @@
-"""A worker's line to one holder of parameters: packets of its gradient go there, packets of parameters come back."""
+"""A worker's connection to one parameter server: packets of its gradient go there, packets of parameters come back."""
 
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from lockstep.parallel.flat_parameters import FlatParameters
-from lockstep.parallel.server.channel import Channel, InProcessEnd
+from lockstep.parallel.server.channel import Channel, InProcessEnd, Wait
 from lockstep.parallel.server.embedding_rows import EmbeddingTable
-from lockstep.parallel.server.packets import Packet
+from lockstep.parallel.server.shard import Packet
 from lockstep.parallel.server.shard_server import (
     ANSWER,
     APPLY,
@@ -23,150 +22,148 @@ from lockstep.parallel.server.shard_server import (
     ROWS,
     VALUES,
     WRITE,
-    answer,
     gradient_tag,
-    head,
+    make_answer,
+    make_head,
     values_tag,
 )
+from lockstep.parallel.strategy import Stamp
+
+Interval = tuple[float, float]
+WaitForNumber = Callable[[], float]
+"""Returns the number in a server's answer when it has arrived."""
 
 
 class ServerClient:
-    """Packets leave while the backward pass goes on, in a thread of their own."""
+    """Sends packets in a thread while the backward pass computes."""
 
     def __init__(
         self, channel: Channel, flat: FlatParameters, packets: list[Packet], tables: dict[str, EmbeddingTable]
     ) -> None:
         assert flat.gradient is not None
         self.channel = channel
-        self.own = isinstance(channel, InProcessEnd)  # nothing travels
+        self.is_local = isinstance(channel, InProcessEnd)  # nothing crosses a process boundary
         self.packets, self.tables = packets, tables
-        self.rows = [i for i, packet in enumerate(packets) if packet.table]
-        self.others = [i for i, packet in enumerate(packets) if not packet.table]
-        self.rows_sent = 0  # bytes
+        self.table_packets = [i for i, packet in enumerate(packets) if packet.table]
+        self.dense_packets = [i for i, packet in enumerate(packets) if not packet.table]
+        self.row_bytes_sent = 0
         self._values = [flat.values[packet.span] for packet in packets]
         self._gradient = [flat.gradient[packet.span] for packet in packets]
-        self._staged = flat.values.is_cuda and not self.own
-        self._there = [_pinned(one) for one in self._gradient] if self._staged else self._gradient
-        self._back = [_pinned(one) for one in self._values] if self._staged else self._values
-        self._needs = [0] * len(packets)  # tensors that have values in each packet
-        self._of: dict[str, list[int]] = {}  # packets in which a tensor has values
-        for name, (a, b) in flat.spans.items():
-            for i in self.others:
+        self._staged = flat.values.is_cuda and not self.is_local
+        self._outgoing = [_pin(one) for one in self._gradient] if self._staged else self._gradient
+        self._incoming = [_pin(one) for one in self._values] if self._staged else self._values
+        self._tensors_in = [0] * len(packets)  # number of tensors with values in each packet
+        self._packets_of: dict[str, list[int]] = {}  # packets in which a tensor has values
+        for name, (begin, end) in flat.spans.items():
+            for i in self.dense_packets:
                 span = packets[i].span
-                if a < span.stop and b > span.start:
-                    self._needs[i] += 1
-                    self._of.setdefault(name, []).append(i)
+                if begin < span.stop and end > span.start:
+                    self._tensors_in[i] += 1
+                    self._packets_of.setdefault(name, []).append(i)
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="lockstep-push")
-        self.begin()
+        self.begin_step()
 
     @property
     def size(self) -> int:
-        """Values that the holder has."""
+        """Number of values on the server."""
         return sum(packet.size for packet in self.packets)
 
     @property
-    def sent_in_full(self) -> int:
-        """Values that travel in every step, each way."""
-        return sum(self.packets[i].size for i in self.others)
+    def dense_size(self) -> int:
+        """Number of values that travel in every step, each way."""
+        return sum(self.packets[i].size for i in self.dense_packets)
 
-    def begin(self) -> None:
-        """A new gradient is to come."""
-        self._missing = list(self._needs)
-        self._sent: dict[int, Future[tuple[float, float]]] = {}
+    def begin_step(self) -> None:
+        self._missing = list(self._tensors_in)
+        self._pushed: dict[int, Future[Interval]] = {}
 
-    def ready(self, name: str, stamp: Callable[[], Any]) -> None:
-        """The gradient of this tensor is complete."""
-        for packet in self._of.get(name, ()):
+    def gradient_ready(self, name: str, stamp: Callable[[], Stamp]) -> None:
+        """The gradient of this tensor is complete: pushes packets that are complete now."""
+        for packet in self._packets_of.get(name, ()):
             self._missing[packet] -= 1
             if self._missing[packet] == 0:
                 self._push(packet, stamp())
 
-    def push_rest(self, stamp: Callable[[], Any]) -> list[tuple[float, float]]:
-        """Sends what is left (a tensor without a gradient keeps its packets back), at the end rows, which the holder takes
-        last, and waits; returns when each packet was ready and when it had left."""
-        for packet in (*reversed(self.others), *reversed(self.rows)):
-            if packet not in self._sent:
+    def push_rest(self, stamp: Callable[[], Stamp]) -> list[Interval]:
+        """Pushes what is left (a tensor without a gradient holds its packets back), rows last, and waits. Returns when
+        each packet was ready and when it had left."""
+        for packet in (*reversed(self.dense_packets), *reversed(self.table_packets)):
+            if packet not in self._pushed:
                 self._push(packet, stamp())
-        return [sent.result() for sent in self._sent.values()]
+        return [pushed.result() for pushed in self._pushed.values()]
 
-    def _push(self, packet: int, ready: Any) -> None:
-        if not self._sent:
-            self._sender.submit(self.channel.send, head(PUSH), HEAD)
+    def _push(self, packet: int, ready: Stamp) -> None:
+        if not self._pushed:
+            self._sender.submit(self.channel.send, make_head(PUSH), HEAD)
         send = self._send_rows if self.packets[packet].table else self._send
-        self._sent[packet] = self._sender.submit(send, packet, ready)
+        self._pushed[packet] = self._sender.submit(send, packet, ready)
 
-    def _send(self, packet: int, ready: Any) -> tuple[float, float]:
-        if self._gradient[packet].is_cuda:
+    def _send(self, packet: int, ready: Stamp) -> Interval:
+        if isinstance(ready, torch.cuda.Event):
             ready.synchronize()
         begin = time.perf_counter()
         if self._staged:
-            self._there[packet].copy_(self._gradient[packet])
-        self.channel.send(self._there[packet], gradient_tag(packet))
+            self._outgoing[packet].copy_(self._gradient[packet])
+        self.channel.send(self._outgoing[packet], gradient_tag(packet))
         return begin, time.perf_counter()
 
-    def _send_rows(self, packet: int, ready: Any) -> tuple[float, float]:
-        if self._gradient[packet].is_cuda:
+    def _send_rows(self, packet: int, ready: Stamp) -> Interval:
+        if isinstance(ready, torch.cuda.Event):
             ready.synchronize()
         begin = time.perf_counter()
         used = self.tables[self.packets[packet].table].used
-        chosen = self._within(packet, used.nonzero().flatten())
-        self.channel.send(answer(len(chosen)), gradient_tag(packet))
-        if len(chosen):
-            table = self._gradient[packet].view(-1, self.packets[packet].width)
-            values = table[chosen.to(table.device)].cpu()
-            self.channel.send(chosen, gradient_tag(packet))
+        rows = self._rows_within(packet, used.nonzero().flatten())
+        self.channel.send(make_answer(len(rows)), gradient_tag(packet))
+        if len(rows):
+            table = self._gradient[packet].view(-1, self.packets[packet].width)  # [rows, width]
+            values = table[rows.to(table.device)].cpu()
+            self.channel.send(rows, gradient_tag(packet))
             self.channel.send(values, gradient_tag(packet))
-            self._count_rows(chosen, values)
+            self._count_rows(rows, values)
         return begin, time.perf_counter()
 
-    def _within(self, packet: int, rows: Tensor) -> Tensor:
-        """Those of a table's sorted rows that lie in this packet, counted from its first."""
-        stretch = self.packets[packet]
+    def _rows_within(self, packet: int, rows: Tensor) -> Tensor:
+        """Returns those of a table's sorted rows that lie in this packet, counted from its first row."""
+        table = self.packets[packet]
         low, high = (
-            int(torch.searchsorted(rows, row)) for row in (stretch.first, stretch.first + stretch.size // stretch.width)
+            int(torch.searchsorted(rows, row)) for row in (table.first_row, table.first_row + table.size // table.width)
         )
-        return (rows[low:high] - stretch.first).contiguous()
+        return (rows[low:high] - table.first_row).contiguous()
 
     def _count_rows(self, *sent: Tensor) -> None:
-        if not self.own:
-            self.rows_sent += sum(tensor.nbytes for tensor in sent)
+        if not self.is_local:
+            self.row_bytes_sent += sum(tensor.nbytes for tensor in sent)
 
-    def pull_rows(self, table: str, rows: Tensor) -> Callable[[], None]:
-        """Asks for some rows of a table, sorted; the result waits for those that this holder has."""
-        packet = next(i for i in self.rows if self.packets[i].table == table)
-        chosen = self._within(packet, rows)
-        if not len(chosen):
+    def pull_rows(self, table: str, rows: Tensor) -> Wait:
+        """Asks for some rows of a table, sorted; the returned call waits for those that this server has."""
+        packet = next(i for i in self.table_packets if self.packets[i].table == table)
+        own_rows = self._rows_within(packet, rows)
+        if not len(own_rows):
             return lambda: None
         width = self.packets[packet].width
-        received = torch.empty(len(chosen), width)
+        received = torch.empty(len(own_rows), width)
         arrived = self.channel.expect(received, values_tag(packet))
-        self.channel.send(head(ROWS, packet, len(chosen)), HEAD)
-        self.channel.send(chosen, gradient_tag(packet))
-        self._count_rows(chosen)
+        self.channel.send(make_head(ROWS, packet, len(own_rows)), HEAD)
+        self.channel.send(own_rows, gradient_tag(packet))
+        self._count_rows(own_rows)
 
         def wait() -> None:
             arrived()
             values = self._values[packet].view(-1, width)
-            values[chosen.to(values.device)] = received.to(values.device)
+            values[own_rows.to(values.device)] = received.to(values.device)
 
         return wait
 
-    def ask(self, request: Tensor, answered: bool = True) -> Callable[[], float]:
-        """Sends a request; the result waits for the answer's number."""
-        number = answer()
-        arrived = self.channel.expect(number, ANSWER) if answered else None
-        self.channel.send(request, HEAD)
-
-        def wait() -> float:
-            if arrived is not None:
-                arrived()
-            return float(number[0])
-
+    def request(self, head: Tensor, answered: bool = True) -> WaitForNumber:
+        """Sends a request; the returned call waits for the number in the answer."""
+        wait = self.expect_number() if answered else lambda: 0.0
+        self.channel.send(head, HEAD)
         return wait
 
-    def square(self) -> Callable[[], float]:
-        """The answer to a push where all gradients are summed."""
-        number = answer()
+    def expect_number(self) -> WaitForNumber:
+        """The returned call waits for a number. A push is answered by one, the squared norm of the summed gradient, where
+        the gradients of all workers are summed."""
+        number = make_answer()
         arrived = self.channel.expect(number, ANSWER)
 
         def wait() -> float:
@@ -175,26 +172,26 @@ class ServerClient:
 
         return wait
 
-    def apply(self, step: int, factor: float, rate: float, answered: bool) -> Callable[[], float]:
-        return self.ask(head(APPLY, step, factor, rate), answered)
+    def apply(self, step: int, factor: float, rate: float, answered: bool) -> WaitForNumber:
+        return self.request(make_head(APPLY, step, factor, rate), answered)
 
-    def pull(self, ask: bool) -> Callable[[], None]:
-        """Takes parameters, on request or because an update is about to bring them; the result waits for them."""
-        arrivals = [self.channel.expect(self._back[packet], values_tag(packet)) for packet in self.others]
+    def pull(self, ask: bool) -> Wait:
+        """Receives parameters, on request or because an update is about to send them; the returned call waits."""
+        arrivals = [self.channel.expect(self._incoming[packet], values_tag(packet)) for packet in self.dense_packets]
         if ask:
-            self.channel.send(head(PULL), HEAD)
+            self.channel.send(make_head(PULL), HEAD)
 
         def wait() -> None:
             for arrived in arrivals:
                 arrived()
-            for packet in self.others if self._staged else ():
-                self._values[packet].copy_(self._back[packet], non_blocking=True)
+            for packet in self.dense_packets if self._staged else ():
+                self._values[packet].copy_(self._incoming[packet], non_blocking=True)
 
         return wait
 
     def read(self, vectors: list[Tensor]) -> int:
-        """Fills vectors (the parameters and the optimizer's averages) with the holder's; returns its updates so far."""
-        updates = self.ask(head(READ))()
+        """Fills vectors (parameters and moments) with the server's values; returns its number of updates."""
+        updates = self.request(make_head(READ))()
         for vector in vectors:
             received = torch.empty(self.size)
             self.channel.expect(received, VALUES)()
@@ -203,15 +200,16 @@ class ServerClient:
         return int(updates)
 
     def write(self, vectors: list[Tensor], updates: int) -> None:
-        done = self.ask(head(WRITE, updates))
+        done = self.request(make_head(WRITE, updates))
         for vector in vectors:
             self.channel.send(torch.cat([vector[packet.span] for packet in self.packets]).cpu(), VALUES)
         done()
 
     def leave(self) -> None:
-        self.channel.send(head(LEAVE), HEAD)
+        self.channel.send(make_head(LEAVE), HEAD)
         self._sender.shutdown()
 
 
-def _pinned(tensor: Tensor) -> Tensor:
+def _pin(tensor: Tensor) -> Tensor:
+    """Returns an empty host buffer of the same length in pinned memory."""
     return torch.empty(len(tensor), pin_memory=True)

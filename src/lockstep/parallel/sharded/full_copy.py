@@ -1,4 +1,4 @@
-"""A copy of a model whose parameters take memory only while they are needed."""
+"""A copy of a sharded model with full parameters, which take memory only while they are needed."""
 
 import copy
 from collections.abc import Iterable, Iterator
@@ -7,35 +7,37 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-Named = Iterable[tuple[str, Tensor]]
+NamedTensors = Iterable[tuple[str, Tensor]]
 
 
 class FullCopy:
-    """Has the structure of a model, ties included, and shares its buffers; the parameters come and go."""
+    """Has the structure of a model, tied parameters included, and shares its buffers. Parameters are empty until
+    `filled`."""
 
     def __init__(self, module: nn.Module) -> None:
-        places: dict[int, object] = {}
+        copies: dict[int, object] = {}
         for parameter in module.parameters():
-            place = nn.Parameter(torch.empty_like(parameter), parameter.requires_grad)
-            _resize(place, 0)
-            places[id(parameter)] = place
-        self._copy = copy.deepcopy(module, places)
+            empty = nn.Parameter(torch.empty_like(parameter), parameter.requires_grad)
+            _resize(empty, 0)
+            copies[id(parameter)] = empty
+        self._copy = copy.deepcopy(module, copies)
 
     @contextmanager
-    def filled(self, parameters: Named, buffers: Named) -> Iterator[nn.Module]:
-        places = dict(self._copy.named_parameters())
+    def filled(self, parameters: NamedTensors, buffers: NamedTensors) -> Iterator[nn.Module]:
+        """Gives the module with these values, and frees them at the end."""
+        own_parameters = dict(self._copy.named_parameters())
         try:
-            for name, whole in parameters:
-                _resize(places[name], whole.numel())
-                places[name].detach().copy_(whole)
+            for name, values in parameters:
+                _resize(own_parameters[name], values.numel())
+                own_parameters[name].detach().copy_(values)
             for name, buffer in buffers:
                 owner, _, own_name = name.rpartition(".")
                 self._copy.get_submodule(owner)._buffers[own_name] = buffer
             yield self._copy
         finally:
-            for place in places.values():
-                _resize(place, 0)
+            for parameter in own_parameters.values():
+                _resize(parameter, 0)
 
 
-def _resize(place: Tensor, values: int) -> None:
-    place.untyped_storage().resize_(values * place.element_size())
+def _resize(tensor: Tensor, values: int) -> None:
+    tensor.untyped_storage().resize_(values * tensor.element_size())

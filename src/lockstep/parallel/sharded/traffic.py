@@ -1,13 +1,13 @@
-"""What FSDP2 sends in a step: how many bytes, how long they travelled, and how long the computation stood still for them.
+"""What FSDP2 sends in a step: the bytes, the seconds under way, and the seconds for which the computation waited.
 
-FSDP2 leaves the two exchanges to objects of ours. `Gather` brings the parts of a layer's parameters together, `Reduce`
-adds up the workers' gradients and leaves each worker its part.
+FSDP2 calls our objects for its two exchanges. `Gather` all-gathers the shards of a layer's parameters.
+`ReduceInRankOrder` sums the workers' gradients and leaves each worker its shard.
 """
 
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -15,65 +15,65 @@ from torch import Tensor
 from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
 
 from lockstep import faults
-from lockstep.parallel.spans import busy
-from lockstep.parallel.strategy import Clock
+from lockstep.parallel.exchange import stamped_seconds
+from lockstep.parallel.strategy import Clock, Stamp
 
-UNDER_WAY = 2
-"""Layers whose gradients may travel at once on CPU; one more has to wait, because each takes memory twice."""
+MAX_IN_FLIGHT = 2
+"""Layers whose gradients may travel at once on CPU; each takes its memory twice."""
 
 
 class Traffic:
-    """The books of one step."""
+    """The account of one step."""
 
     def __init__(self, clock: Clock, silent: bool) -> None:
         self.clock = clock
-        self.silent = silent  # a counterfactual: everything is done but the sending
-        self.phase = "forward"  # in which waits are to be booked
-        self._forget()
+        self.silent = silent  # an ablation: everything is done but the sending
+        self.phase = "forward"  # waits are subtracted from this phase
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self.sent = 0
-        self._spans: list[list[Any]] = []  # [departed, arrived] stamps
-        self._waits: list[tuple[str, Any, Any]] = []  # phase, begin, end
+        self._spans: list[list[Stamp]] = []  # [departed, arrived]
+        self._waits: list[tuple[str, Stamp, Stamp]] = []  # phase, begin, end
 
-    def depart(self, work: dist.Work | None, sent: int) -> "Travel":
+    def depart(self, work: dist.Work | None, sent: int) -> "InFlight":
         assert work is not None
         self.sent += sent
         span = [self.clock.stamp()]
         self._spans.append(span)
         arrival = work.get_future().then(lambda _: span.append(self.clock.stamp()))
-        return Travel(work, arrival, self)
+        return InFlight(work, arrival, self)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
         begin = self.clock.stamp()
         yield
-        self.waited(begin)
+        self.add_wait(begin)
 
-    def waited(self, begin: Any) -> None:
+    def add_wait(self, begin: Stamp) -> None:
         self._waits.append((self.phase, begin, self.clock.stamp()))
 
     def settle(self) -> tuple[int, float]:
-        """Closes the books of a step, after the device caught up: books waits as merge time, and returns bytes sent and
-        the seconds in which something travelled while the computation went on."""
+        """Ends a step, after the device caught up: moves waits to the merge phase; returns the bytes sent and the seconds
+        of exchange that the computation hid."""
         exposed = 0.0
         for phase, begin, end in self._waits:
             seconds = self.clock.between(begin, end)
             self.clock.move(phase, "merge", seconds)
             exposed += seconds
-        sent, overlapped = self.sent, max(0.0, busy(self.clock, self._spans) - exposed)
-        self._forget()
+        sent, overlapped = self.sent, max(0.0, stamped_seconds(self.clock, self._spans) - exposed)
+        self._reset()
         return sent, overlapped
 
 
-class Travel(dist.Work):
-    """A message under way; who waits for it is on the clock."""
+class InFlight(dist.Work):
+    """A message under way. Waiting for it is timed."""
 
     def __init__(self, work: dist.Work, arrival: torch.futures.Future[None], traffic: Traffic) -> None:
         super().__init__()
         self.work, self.arrival, self.traffic = work, arrival, traffic
 
-    def wait(self, timeout: Any = None) -> bool:
+    def wait(self, timeout: timedelta | None = None) -> bool:
         with self.traffic.waiting():
             self.work.wait()
             self.arrival.wait()
@@ -86,7 +86,7 @@ class Allocator:
 
 
 class Gather(Allocator, AllGather):
-    """All parts of some parameters to every worker: each sends its own to all others."""
+    """All-gather: each worker sends its shard to all others."""
 
     def __init__(self, traffic: Traffic) -> None:
         self.traffic = traffic
@@ -94,7 +94,7 @@ class Gather(Allocator, AllGather):
     def __call__(
         self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, async_op: bool = False
     ) -> dist.Work | None:
-        """Always returns at once: FSDP2 waits for the result where it needs it."""
+        """Returns at once: FSDP2 waits for the result where it needs it."""
         if self.traffic.silent:
             output_tensor.view(group.size(), -1).copy_(input_tensor.clone())
             return None
@@ -102,20 +102,20 @@ class Gather(Allocator, AllGather):
         return self.traffic.depart(work, input_tensor.nbytes * (group.size() - 1))
 
 
-class Reduce(Allocator, ReduceScatter):
-    """The sum of all workers' gradients, each worker its part.
+class ReduceInRankOrder(Allocator, ReduceScatter):
+    """Reduce-scatter: each worker gets its shard of the summed gradients.
 
-    Gloo's own reduce-scatter sends as much as an all-reduce. Here each worker sends every other its part and adds up what
-    it gets, in the order of ranks: half the bytes, the same bits every time, and backward goes on meanwhile. FSDP2 takes
-    the result for ready at once. It is when `finish` returns, and until then nobody reads it: sums are neither divided
-    nor cast, and no sum from before is there to be added to.
+    Gloo's own reduce-scatter sends as much as an all-reduce. Here each worker sends every other worker its shard and adds
+    what it receives in rank order: half the bytes, the same bits every time, and backward continues during the exchange.
+    FSDP2 assumes that the result is ready at once; it is ready when `finish` returns. Until then nobody reads it, because
+    sums are neither divided nor cast nor accumulated.
     """
 
     def __init__(self, traffic: Traffic, dtype: torch.dtype) -> None:
         self.traffic = traffic
-        self.dtype = dtype  # in which gradients travel; they are added up in fp32
-        self._pending: deque[tuple[Travel, Tensor, Tensor]] = deque()  # travel, received parts, their sum
-        self._last: Any = None  # on CUDA, when the last gradients departed
+        self.dtype = dtype  # gradients travel in this format and are added in fp32
+        self._pending: deque[tuple[InFlight, Tensor, Tensor]] = deque()  # message, received shards, their sum
+        self._last: Stamp | None = None  # on CUDA, when the last gradients departed
 
     def __call__(
         self,
@@ -137,14 +137,14 @@ class Reduce(Allocator, ReduceScatter):
         return None
 
     def _in_background(self, packed: Tensor, total: Tensor, group: dist.ProcessGroup) -> None:
-        while len(self._pending) >= UNDER_WAY:
+        while len(self._pending) >= MAX_IN_FLIGHT:
             self._add_up()
         received = torch.empty_like(packed)
         work = dist.all_to_all_single(received, packed, group=group, async_op=True)
         self._pending.append((self._depart(work, packed, group), received.view(group.size(), -1), total))
 
     def _in_stream(self, packed: Tensor, total: Tensor, group: dist.ProcessGroup) -> None:
-        """FSDP2 calls this in a stream of its own, and lets the others wait for it at the end of backward."""
+        """FSDP2 calls this in a separate stream, for which the others wait at the end of backward."""
         self._last = self.traffic.clock.stamp()
         if packed.dtype == total.dtype:
             work = dist.reduce_scatter_single(total, packed, op=dist.ReduceOp.SUM, group=group, async_op=True)
@@ -155,24 +155,24 @@ class Reduce(Allocator, ReduceScatter):
         self._depart(work, packed, group).work.wait()
         _add(received.view(group.size(), -1), total)
 
-    def _depart(self, work: dist.Work | None, packed: Tensor, group: dist.ProcessGroup) -> Travel:
+    def _depart(self, work: dist.Work | None, packed: Tensor, group: dist.ProcessGroup) -> InFlight:
         return self.traffic.depart(work, packed.nbytes * (group.size() - 1) // group.size())
 
     def _add_up(self) -> None:
-        travel, parts, total = self._pending.popleft()
-        travel.wait()
-        _add(parts, total)
+        message, shards, total = self._pending.popleft()
+        message.wait()
+        _add(shards, total)
 
     def finish(self) -> None:
-        """After backward: all sums are there."""
+        """Called after backward: completes all sums."""
         while self._pending:
             self._add_up()
         if self._last is not None:
-            self.traffic.waited(self._last)
+            self.traffic.add_wait(self._last)
             self._last = None
 
 
-def _add(parts: Tensor, total: Tensor) -> None:
-    total.copy_(parts[0])
-    for part in parts[1:]:
-        total += part
+def _add(shards: Tensor, total: Tensor) -> None:
+    total.copy_(shards[0])
+    for shard in shards[1:]:
+        total += shard

@@ -1,0 +1,121 @@
+"""Every environment variable that Lockstep reads. docs/use/environment-variables.md explains them.
+
+Values are read at each call, not at import: local workers are forked and get their variables afterwards.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def rank() -> int:
+    """This process among all processes of the launch."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def world_size() -> int:
+    """The number of processes of the launch, on all hosts."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def local_rank() -> int:
+    """This process among those of its host."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def local_world_size(default: int | None = None) -> int:
+    """The number of processes on this host."""
+    known = os.environ.get("LOCAL_WORLD_SIZE")
+    return int(known) if known is not None else world_size() if default is None else default
+
+
+def rendezvous() -> tuple[str, str] | None:
+    """Host and port of the first process; None when the environment does not name both."""
+    host, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+    return None if host is None or port is None else (host, port)
+
+
+def restarts() -> int:
+    """How often the launcher, ours or torchrun, has restarted this worker."""
+    return int(os.environ.get("LOCKSTEP_RESTARTS") or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+def launcher_pid() -> int | None:
+    """The process id of our own launcher; None when another engine started this process."""
+    pid = os.environ.get("LOCKSTEP_LAUNCHER")
+    return None if pid is None else int(pid)
+
+
+def launch_id() -> str:
+    """A name that the workers of one elastic launch share, and no other launch has."""
+    return os.environ.get("LOCKSTEP_LAUNCH") or os.environ["TORCHFT_LIGHTHOUSE"]
+
+
+def lighthouse() -> str | None:
+    """The address of torchft's lighthouse."""
+    return os.environ.get("TORCHFT_LIGHTHOUSE")
+
+
+def start_folder() -> Path | None:
+    """Where the workers of our own elastic launcher wait for each other."""
+    folder = os.environ.get("LOCKSTEP_START")
+    return Path(folder) if folder else None
+
+
+def error_file() -> Path | None:
+    """Where a worker writes why it failed, for its launcher."""
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    return Path(path) if path else None
+
+
+def sees_one_gpu_of_several() -> bool:
+    """Whether an engine shows this worker a GPU of its own through CUDA_VISIBLE_DEVICES."""
+    return bool(os.environ.get("CUDA_VISIBLE_DEVICES")) and launcher_pid() is None
+
+
+def socket_interface(backend: str) -> str:
+    """The network interfaces that the user named for Gloo or NCCL; empty when none."""
+    return os.environ.get(f"{backend.upper()}_SOCKET_IFNAME", "")
+
+
+def disabled_parts() -> tuple[str, ...]:
+    """What an ablation run leaves out."""
+    return tuple(name for name in os.environ.get("LOCKSTEP_WITHOUT", "").split(",") if name)
+
+
+def faults() -> str:
+    """The faults that a test injects."""
+    return os.environ.get("LOCKSTEP_FAULT", "")
+
+
+def profiles_gradients() -> bool:
+    """Whether the journal gets a line about when each gradient is ready. `lockstep plan` asks for it."""
+    return os.environ.get("LOCKSTEP_PROFILE") == "1"
+
+
+@contextmanager
+def profiling() -> Iterator[None]:
+    """Sets LOCKSTEP_PROFILE for the processes that are started inside."""
+    before = os.environ.get("LOCKSTEP_PROFILE")
+    os.environ["LOCKSTEP_PROFILE"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["LOCKSTEP_PROFILE"]
+        else:
+            os.environ["LOCKSTEP_PROFILE"] = before
+
+
+def cache_folder() -> Path:
+    """Where copies of remote files are on this machine. It may be deleted whenever nothing runs."""
+    if folder := os.environ.get("LOCKSTEP_CACHE"):
+        return Path(folder).expanduser().absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "lockstep"
+
+
+def threads_per_process(processes: int) -> int:
+    """OMP_NUM_THREADS if it is set, otherwise this machine's cores divided by its processes."""
+    threads = os.environ.get("OMP_NUM_THREADS")
+    return int(threads) if threads else max(1, len(os.sched_getaffinity(0)) // processes)

@@ -1,0 +1,93 @@
+"""What a run chooses once and keeps on every resume: precision, threads, batch budget, synchronization interval."""
+
+import os
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, TypedDict
+from uuid import uuid4
+
+from lockstep.config import RunConfig
+from lockstep.files import read_json, write_json
+from lockstep.run import environment_variables
+from lockstep.run.directory import RunDirectory
+
+if TYPE_CHECKING:
+    from lockstep.team import Team
+
+
+class BatchBudget(TypedDict):
+    """The size of a global batch, in one of three units."""
+
+    words: int | None
+    sentences: int | None
+    images: int | None
+    per: str  # always "global": a budget per worker is multiplied once, when the run starts
+
+
+class Conditions(TypedDict):
+    """What a measured peak depends on."""
+
+    precision: str
+    threads: int
+    devices: list[str]
+
+
+class MeasuredModel(TypedDict):
+    """Arithmetic of the model, and the best rate of each worker."""
+
+    conditions: Conditions
+    flops_per_word: float | None
+    peak_flops: list[float]
+
+
+@dataclass
+class Choices:
+    """The content of choices.json."""
+
+    precision: str
+    every: int  # steps between synchronizations of strategy.name=local
+    batch: BatchBudget
+    threads: dict[str, int] = field(default_factory=dict)  # of each worker, by number of workers
+    launches: int = 1
+    launch: str = ""  # a name that only this launch has
+    measured: list[MeasuredModel] = field(default_factory=list)
+
+    def write(self, run: RunDirectory) -> None:
+        write_json(run.choices, asdict(self))
+
+
+def read_choices(run: RunDirectory) -> Choices | None:
+    """Returns the choices of an earlier launch, also of version 0.1.0; None before the first one."""
+    facts = read_json(run.choices)
+    if facts is None:
+        return None
+    names = Choices.__dataclass_fields__
+    return Choices(**{name: value for name, value in facts.items() if name in names})
+
+
+def make_choices(run: RunDirectory, config: RunConfig, team: "Team", may_keep: bool) -> Choices:
+    """Makes the choices of this launch. With `may_keep`, earlier ones are kept where the config does not say otherwise."""
+    from lockstep.train.precision import resolve
+
+    before = read_choices(run)
+    kept_choices = before if may_keep else None
+    batch = config.batch
+    factor = team.size if batch.per == "worker" else 1
+    budget: BatchBudget = {
+        "words": batch.words and batch.words * factor,
+        "sentences": batch.sentences and batch.sentences * factor,
+        "images": batch.images and batch.images * factor,
+        "per": "global",
+    }
+    every = max(1, min(500, config.train.steps // 20))
+    choices = kept_choices or Choices(resolve("auto", team.device), every, budget)
+    choices.launches = (before.launches if before is not None else 0) + 1
+    choices.launch = environment_variables.launch_id() if team.elastic else uuid4().hex
+    if config.train.precision != "auto":
+        choices.precision = config.train.precision
+    if config.strategy.name == "local" and config.strategy.every is not None:
+        choices.every = config.strategy.every
+    if config.train.threads is not None:
+        choices.threads[str(team.size)] = config.train.threads
+    processes = environment_variables.local_world_size(default=team.size)
+    choices.threads.setdefault(str(team.size), max(1, len(os.sched_getaffinity(0)) // processes))
+    return choices

@@ -1,0 +1,96 @@
+"""When a run is evaluated, what an evaluation changes, and when training ends."""
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from lockstep.ablation import Ablation
+from lockstep.errors import LockstepError
+from lockstep.parallel.strategy import Snapshot
+from lockstep.run.best import Evaluation
+from lockstep.run.checkpoint import Progress
+from lockstep.run.journal import Journal
+from lockstep.tasks.task import Task
+from lockstep.train.display import Display
+from lockstep.train.train_settings import TrainSettings
+
+
+@dataclass
+class Evaluator:
+    """Decides what is due after a step, and evaluates snapshots."""
+
+    settings: TrainSettings
+    task: Task
+    journal: Journal
+    autocast: Callable[[], AbstractContextManager[object]]
+    attempt: int
+    ablation: Ablation
+    display: Display | None = None  # of the primary worker
+
+    def is_evaluated(self, step: int) -> bool:
+        """Whether the model is evaluated after this step."""
+        every, last = self.settings.evaluate_every, self.settings.steps
+        return every is not None and (step % every == 0 or step >= last)
+
+    def is_saved(self, step: int) -> bool:
+        """Whether the model is saved after this step, beside the end of the run."""
+        return step % self.settings.checkpoint_every == 0
+
+    def is_due(self, step: int) -> bool:
+        """Whether a snapshot is needed after this step."""
+        needed = self.is_evaluated(step) or self.is_saved(step)
+        return (needed and not self.ablation.active) or step >= self.settings.steps
+
+    def reason_to_stop(self, progress: Progress) -> str | None:
+        patience = self.settings.patience
+        if patience is not None and progress.evaluations_without_gain >= patience:
+            return "patience"
+        return "finished" if progress.step >= self.settings.steps else None
+
+    def evaluate(self, snapshot: Snapshot, progress: Progress) -> bool:
+        """Evaluates on the validation set and notes the result in `progress`; returns whether it is the best so far. All
+        workers of the snapshot's team get the same result."""
+        if snapshot.team is None:
+            return False
+        begin = time.perf_counter()
+        snapshot.module.eval()
+        scores = self.task.evaluate(snapshot.module, snapshot.team, self.autocast)
+        snapshot.module.train()
+        seconds = time.perf_counter() - begin
+        higher_is_better, best = self.task.higher_is_better, progress.best
+        evaluation = Evaluation(progress.step, scores.values[self.task.metric], scores.values.get("loss"))
+        has_better_score = best is None or evaluation.has_better_score_than(best, higher_is_better)
+        progress.evaluations_without_gain = 0 if has_better_score else progress.evaluations_without_gain + 1
+        is_best = best is None or evaluation.is_better_than(best, higher_is_better)
+        if is_best:
+            progress.best = evaluation
+        progress.score, progress.loss = evaluation.score, evaluation.loss
+        self.journal.write(
+            "evaluation",
+            step=progress.step,
+            scores=scores.values,
+            signature=scores.signature,
+            seconds=seconds,
+            best=is_best,
+            attempt=self.attempt,
+            examples=[] if self.display is None else [list(example) for example in scores.examples],
+        )
+        if self.display is not None:
+            self.display.evaluation(progress.step, scores, seconds, is_best)
+        return is_best
+
+    def count_skipped(self, progress: Progress, step: int, applied: bool) -> None:
+        """Counts steps whose gradient was not finite, and ends the run after too many in a row."""
+        if applied:
+            progress.skipped_in_a_row = 0
+            return
+        progress.skipped += 1
+        progress.skipped_in_a_row += 1
+        self.journal.write("fault", what="gradient not finite, update skipped", step=step)
+        if progress.skipped_in_a_row >= self.settings.max_skipped:
+            raise LockstepError(
+                f"The gradient was not finite (NaN or infinite) in {progress.skipped_in_a_row} steps in a row, "
+                f"up to step {step}.",
+                "Lower the learning rate (schedule.peak or schedule.factor), set train.clip, or use train.precision=fp32.",
+            )

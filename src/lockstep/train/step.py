@@ -1,0 +1,119 @@
+"""One training step of one worker: forward and backward over its micro-batches, exchange, update, one journal line."""
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lockstep import faults
+from lockstep.parallel.strategy import Agreed, Claim, Outcome, Strategy
+from lockstep.run.journal import Journal, StepLine
+from lockstep.tasks.task import GlobalBatch, MicroBatch
+from lockstep.train.probes import Probes
+from lockstep.watch.clock import PhaseClock
+
+Autocast = Callable[[], AbstractContextManager[object]]
+
+
+@dataclass
+class Step:
+    """Computes steps. `seed`, step and share together seed the random stream of each."""
+
+    strategy: Strategy
+    clock: PhaseClock
+    probes: Probes
+    journal: Journal
+    autocast: Autocast
+    device: torch.device
+    seed: int
+    attempt: int
+
+    def compute(self, claim: Claim[GlobalBatch], micro_batches: Sequence[MicroBatch], rate: float) -> Outcome:
+        """Takes one update. The phases that the clock marks are those of the journal."""
+        strategy, clock, probes = self.strategy, self.clock, self.probes
+        torch.manual_seed(derive_seed(self.seed, claim.step, claim.part))
+        self._loss_sums = list[Tensor]()
+        counting = probes.count_flops()
+        for number, micro in enumerate(micro_batches):
+            if number:
+                faults.at("micro")
+            # Gradients add up over the micro-batches. Only the last one sends them.
+            with strategy.micro(last=number + 1 == len(micro_batches)), counting:
+                faults.at("forward")
+                begin = time.perf_counter()
+                with self.autocast():
+                    loss_sum = strategy.module(micro.to(self.device))  # a scalar: summed over target words
+                if faults.at("gradient") == "nan":
+                    loss_sum = loss_sum * float("nan")
+                clock.mark("forward")
+                faults.at("backward")
+                faults.slow("backward", 3 * (time.perf_counter() - begin))  # before gradients leave
+                probes.before_backward()
+                # The loss is a sum, divided by the words of the global batch: any number of workers makes the same update.
+                strategy.backward(loss_sum, claim.target_words)
+                clock.mark("backward")
+                self._loss_sums.append(loss_sum.detach())
+        outcome = strategy.commit(rate)  # waits for the exchange, clips, updates
+        clock.mark("update")
+        return outcome
+
+    @property
+    def loss_sum(self) -> float:
+        """The loss of this worker's micro-batches, summed over their target words. Waits for the device."""
+        return float(sum(self._loss_sums))
+
+    def finish(
+        self,
+        claim: Claim[GlobalBatch],
+        micro_batches: Sequence[MicroBatch],
+        rate: float,
+        outcome: Outcome,
+        agreed: Agreed,
+        warmup: bool,
+    ) -> StepLine:
+        """Stops the clock and returns the step's journal line."""
+        self.clock.mark("merge")
+        seconds, phases = self.clock.finish()
+        batch = claim.batch
+        line: StepLine = {
+            "step": claim.step,
+            "epoch": batch.after.epoch,
+            "loss": agreed.loss_sum / claim.target_words,
+            "lr": rate,
+            "grad_norm": outcome.grad_norm,
+            "words": {
+                "source": sum(micro.source_words for micro in micro_batches),
+                "target": sum(micro.target_words for micro in micro_batches),
+            },
+            "seconds": seconds,
+            "phases": phases,
+            "merge_overlapped": outcome.merge_overlapped,
+            "bytes_sent": outcome.bytes_sent,
+            "cursor": batch.after.cursor,
+            "attempt": self.attempt,
+            "scope": "global" if self.strategy.makes_one_update else "worker",
+            "warmup": warmup,
+            "applied": outcome.applied,
+            "batch": batch.digest,
+            "global_target_words": batch.target_words,
+            "watching": self.clock.own,  # of the step before: this line is not written yet
+        }
+        if outcome.sums:
+            line["sums"] = {"count": outcome.sums, "seconds": outcome.sums_seconds, "bytes": outcome.sums_bytes}
+        if outcome.staleness is not None:
+            line["part"], line["staleness"] = claim.part, outcome.staleness
+        return line
+
+    def note_retry(self, step: int, reason: str) -> None:
+        """Journals that an exchange failed and the step is repeated."""
+        seconds = self.clock.finish()[0]
+        self.journal.write("fault", step=step, seconds=seconds, what="exchange failed, step repeated", detail=reason)
+
+
+def derive_seed(seed: int, step: int, part: int) -> int:
+    """Returns the seed of one share of one step, so that no random state has to be saved in checkpoints."""
+    return int.from_bytes(hashlib.blake2b(f"{seed}:{step}:{part}".encode(), digest_size=8).digest(), "little") >> 1
