@@ -11,6 +11,7 @@ import pytest
 
 from conftest import LSTM, Tiny, children, command, lockstep, manifest, running, steps, weights
 from lockstep.launch.local import free_port_or
+from lockstep.run.best import Evaluation, find_best
 from lockstep.run.journal import lines
 
 STEPS = 22
@@ -146,10 +147,14 @@ def test_a_run_that_dies_in_an_evaluation_loses_no_step(tiny: Tiny, tmp_path: Pa
     lockstep(*train)
     found = [line for line in lines(tmp_path / "journal" / "worker-0000.jsonl") if line is not None]
     assert [line["step"] for line in found if line["kind"] == "step"] == list(range(1, 8)), "a step was computed again"
-    scores = {line["step"]: line["scores"]["sacrebleu"] for line in found if line["kind"] == "evaluation"}
+    scores = {line["step"]: line["scores"] for line in found if line["kind"] == "evaluation"}
     assert list(scores) == [3, 6, 7]
-    for step in {7, max(scores, key=lambda step: (scores[step], -step))}:  # the last one and the best
-        assert manifest(tmp_path, step)["progress"]["score"] == scores[step]
+    evaluations = [Evaluation(step, one["sacrebleu"], one["loss"]) for step, one in scores.items()]
+    best = find_best(evaluations, higher_is_better=True)
+    assert best is not None
+    assert manifest(tmp_path, 7)["progress"]["best_step"] == best.step
+    for step in {7, best.step}:
+        assert manifest(tmp_path, step)["progress"]["score"] == scores[step]["sacrebleu"]
 
 
 def test_a_finished_run_goes_on_when_asked_for_more_steps(tiny: Tiny, tmp_path: Path) -> None:
