@@ -172,6 +172,17 @@ def test_where_the_workers_ran_is_not_claimed_when_it_is_not_known(tmp_path: Pat
     assert "one machine" not in make(run.folder).answers[4].text
 
 
+def test_workers_on_one_machine_may_have_their_servers_elsewhere(tmp_path: Path) -> None:
+    run = MadeUp(tmp_path)
+    run.launch(range(1, 41), phases=lambda rank, step: parts(70, 30), servers=1, strategy="server")
+    run.write(0, "link", interface="lo", link_bits=None, probe_bits=1e10, latency_seconds=1e-5)
+    assert "The bottleneck is the exchange: " in found(run).sentence()
+    fifth = make(run.folder).answers[4]
+    assert fifth.short == "the exchange was, 30.0 % of a step"
+    assert "machine" not in fifth.text
+    assert "hosts" not in fifth.text
+
+
 def test_the_largest_of_four_parts_always_deserves_the_word() -> None:
     costs = {"compute": 0.24, "network": 0.26, "input": 0.25, "imbalance": 0.25}
     assert Verdict(costs).is_bottleneck

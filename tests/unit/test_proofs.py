@@ -73,6 +73,15 @@ def test_a_proof_uses_the_words_of_a_report(without: float, link: str | None, ve
     assert proof.bottleneck == ("network" if "bottleneck" in verdict else "compute")
 
 
+def test_costs_that_count_time_twice_leave_the_share_of_computing_open() -> None:
+    """The input of worker 1 is late: without communication it is late too, which looks like imbalance."""
+    found = {"full": trials(0.2, 0.2), "communication": trials(0.05, 0.2), "input": trials(0.05, 0.05)}
+    proof = judge(found | {"alone": trials(0.05)}, 2)
+    assert sum(proof.costs.values()) == pytest.approx(1.5)
+    assert "computing" not in proof.verdict
+    assert "all costs add up to 150% of a step, so they overlap or the trials vary too much" in proof.sentence
+
+
 @pytest.mark.parametrize(("scope", "bottleneck"), [("global", "imbalance: worker 1"), ("worker", "compute")])
 def test_nobody_waits_for_the_last_where_workers_go_their_own_way(scope: str, bottleneck: str) -> None:
     found = {name: trials(0.10, 0.20, scope=scope) for name in ("full", "communication", "input")}

@@ -37,7 +37,7 @@ ACTIVITIES = {
 class Verdict:
     """What a step is bound by, its largest avoidable cost, and whether that cost deserves the word bottleneck."""
 
-    costs: Mapping[str, float]  # share of the step by part; the four add up to 1
+    costs: Mapping[str, float]  # share of the step by part; the four add up to 1 unless an ablation counts time twice
     noise: Mapping[str, float] = field(default_factory=dict)  # two standard errors of each share
     exchange: str = "the network"
     activities: Mapping[str, str] = field(default_factory=dict)  # replaces entries of ACTIVITIES
@@ -70,6 +70,11 @@ class Verdict:
         """The bottleneck, or `compute` where nothing avoidable deserves that name."""
         return self.avoidable if self.is_bottleneck else COMPUTE
 
+    @property
+    def overlap(self) -> bool:
+        """Whether the parts add up to more than a step, so that the share of computing is not known."""
+        return sum(self.costs.values()) > 1.001
+
     def activity(self, part: str) -> str:
         return self.activities.get(part, ACTIVITIES[part])
 
@@ -81,9 +86,12 @@ class Verdict:
         computing, percent, activity = share(self.costs[COMPUTE]), share(self.cost), self.activity(self.avoidable)
         if self.is_bottleneck:
             name = {NETWORK: self.exchange, INPUT: "the input", IMBALANCE: "imbalance"}[self.avoidable]
+            text = f"The bottleneck is {name}: {percent} of a step goes to {activity}"
+            if self.overlap:
+                return f"{text}."
             others = [part for part in AVOIDABLE if part != self.avoidable and self.costs[part] >= WORTH]
             rest = "".join(f", {share(self.costs[part])} to {self.activity(part)}" for part in others)
-            return f"The bottleneck is {name}: {percent} of a step goes to {activity}, {computing} to computing{rest}."
+            return f"{text}, {computing} to computing{rest}."
         if self.avoidable == NETWORK:
             activity += _WHERE.get(self.exchange, "")
         bound = "Compute-bound" if self.costs[COMPUTE] >= 0.5 else "No clear bottleneck"

@@ -137,6 +137,9 @@ def judge(found: dict[str, list[Trial]], workers: int, link: str | None = None) 
         sentence = f"{figures}: nothing that was left out costs {WORTH:.0%} or more"
     else:
         sentence = f"{figures}: {said} costs {costs[name]:.0%}"
+        if verdict.overlap:
+            total = f"all costs add up to {sum(costs.values()):.0%} of a step"
+            sentence += f"; {total}, so they overlap or the trials vary too much"
     if bottleneck == IMBALANCE:
         bottleneck += slowest
     measured = sum(len(trial.measured[0]) for trial in found["full"])

@@ -98,12 +98,12 @@ def answer(record: Record, found: Bottleneck | None, traffic: ExchangeTraffic | 
         )
     if traffic.local:
         text += " All workers ran on one machine, so no link was used."
-    elif traffic.probe_bits and traffic.bits:
+    elif traffic.hosts and traffic.probe_bits and traffic.bits:
         text += (
             f" That is {share(traffic.bits / traffic.probe_bits)} of the rate that a probe between the hosts reached."
         )
     drawn = [_parts_chart(found)]
-    if not traffic.local and traffic.bits is not None:
+    if traffic.hosts > 1 and traffic.bits is not None:
         drawn.append(_rates_chart(traffic))
     short, tone = _short(found)
     return Answer(5, QUESTION, short, text, tone, _figures(record, found, traffic), drawn)
@@ -171,6 +171,8 @@ def _figures(record: Record, found: Bottleneck, traffic: ExchangeTraffic) -> lis
         figures.append(told("rate while travelling", traffic.bits, bits, how))
     if traffic.local:
         figures.append(Figure("link speed", "not meaningful", "all workers ran on one machine"))
+    elif not traffic.hosts:
+        figures.append(missing("link speed", "the run does not record on which machines all its processes ran"))
     else:
         figures += _link(traffic)
     if traffic.wire_bits is not None:
