@@ -54,7 +54,7 @@ class RunConfig(Settings):
             return self  # of the user's own: it reads what it wants
         if self.own:
             raise ValueError(f"own.{next(iter(self.own))} is for a task of your own, not for task={self.task}")
-        self.data.check_named()
+        self.data.check_input()
         return self
 
     @property

@@ -1,4 +1,4 @@
-"""Settings of everything between text files and global batches."""
+"""Settings of the data: where it comes from, how it is prepared, and how it is batched."""
 
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -9,92 +9,92 @@ from lockstep.settings import FIXED, Place, Settings
 
 
 class GrammarSettings(Settings):
-    """A corpus made by the built-in English-German grammar instead of read from files."""
+    """A corpus that the built-in English-German grammar generates. No text files are read."""
 
     train: Annotated[int, FIXED] = Field(100_000, ge=1)
-    """Sentence pairs to make for training."""
+    """Number of training pairs to generate."""
     validation: Annotated[int, FIXED] = Field(500, ge=1)
-    """Held-out pairs for evaluation during training."""
+    """Number of pairs held out for validation during training."""
     test: Annotated[int, FIXED] = Field(500, ge=1)
-    """Held-out pairs for the final test."""
+    """Number of pairs held out for the final test."""
     seed: Annotated[int, FIXED] = 1
-    """The same seed makes the same corpus."""
+    """Random seed. The same seed generates the same corpus."""
 
 
 class VocabularySettings(Settings):
     """The joint SentencePiece vocabulary of both languages."""
 
     size: Annotated[int, FIXED] = Field(8000, ge=261)
-    """Pieces in the vocabulary, including 4 special marks and 256 single bytes."""
+    """Number of pieces, including 4 special tokens and 256 byte pieces."""
     kind: Annotated[Literal["unigram", "bpe"], FIXED] = "unigram"
-    """SentencePiece model type."""
+    """SentencePiece model type: `unigram` or `bpe`."""
     coverage: Annotated[float, FIXED] = Field(1.0, gt=0.9, le=1.0)
-    """Share of the characters that get a piece of their own; the rest is spelt in bytes."""
+    """Share of the text's characters that get their own piece. Rarer characters are encoded as bytes."""
     sample: Annotated[int, FIXED] = Field(500_000, ge=1)
-    """At most this many sentences (both sides counted, evenly spread over the text) train the vocabulary; a million short
-    ones take about a gigabyte of memory while it is trained."""
+    """The vocabulary is trained on at most this many sentences, taken evenly from the training text; both languages count.
+    One million short sentences need about 1 GB of memory."""
 
 
 class AugmentSettings(Settings):
-    """How training images are changed, anew in every pass."""
+    """Random augmentation of the training images, drawn again in every epoch."""
 
     pad: int = Field(4, ge=0)
-    """Shift by up to this many points: a window on the image with a frame of so many points. 0: off."""
+    """Random crop: pad by this many pixels on every side, then crop back to the original size. 0 turns it off."""
     flip: bool = True
-    """Mirror half of the images."""
+    """Random horizontal flip: mirror each image with probability 0.5."""
     cutout: int = Field(0, ge=0)
-    """Cover a square of so many points. 0: off."""
+    """Cutout: cover a square with sides of this many pixels, at a random position. 0 turns it off."""
 
 
 class DataSettings(Settings):
-    """What text is learned from and how it is prepared."""
+    """The training, validation and test data, and how text is cleaned and encoded."""
 
     languages: Annotated[tuple[str, str], FIXED] = ("en", "de")
-    """Source and target language: also the endings of the text files."""
+    """Source and target language. They are also the suffixes of the text files."""
     folder: Place = Path()
-    """The folder that the names in train, validation and test start from; also an address such as s3://bucket/text."""
+    """Folder of the text files that train, validation and test name: a path, or an address such as s3://bucket/text."""
     train: list[str] = []
-    """Training text: `news` means news.en and news.de; pairs.tsv, memory.tmx, app.po and app.mo hold both languages. Any of
-    them may be compressed (.gz, .xz, .zst, .bz2)."""
+    """Names of the training text. `news` stands for the two files news.en and news.de; pairs.tsv, memory.tmx, app.po and
+    app.mo hold both languages. Each file may be compressed (.gz, .xz, .zst, .bz2)."""
     validation: list[str] = []
-    """Text for evaluation during training."""
+    """Names of the validation text, which is scored during training."""
     test: list[str] = []
-    """Text for the final test."""
+    """Names of the test text, which is scored after training."""
     grammar: GrammarSettings | None = None
-    """Make the text with the built-in grammar instead of reading files."""
+    """Generate the text with the built-in grammar instead of reading files."""
     images: Place | None = None
-    """Folder or address of images with labels instead of text, as `lockstep data get cifar10` (or fashion-mnist) makes
-    it."""
+    """Folder or address of labelled images, to classify images instead of translating text. `lockstep data get cifar10`,
+    `lockstep data get fashion-mnist` and `lockstep data pictures` make such a folder."""
     hold_out: Annotated[int, Field(ge=0), FIXED] = 0
-    """images: training images (the last ones) kept back for evaluation during training. With 0, as is usual for CIFAR-10,
-    the test images are used, and no choice may be made by that score."""
+    """Images only: use the last N training images for validation instead of training. With 0, as is usual for CIFAR-10,
+    the test images are the validation images; then do not select a model or setting by the validation score."""
     augment: AugmentSettings = AugmentSettings()
-    """images: how they are changed in training."""
+    """Images only: random augmentation of the training images."""
     corpus: Place | None = None
-    """Folder or address of the prepared corpus; when not given, a folder under `corpora/` named after these settings."""
+    """Folder or address of the prepared corpus. By default a folder in `corpora/` that is named after these settings."""
     processes: int | None = Field(None, ge=1)
-    """Processes that prepare the text; when not given, one per core. The corpus is the same with any number."""
+    """Number of processes that prepare the text; by default one per core. The corpus does not depend on it."""
     max_words: Annotated[int | None, Field(ge=1), FIXED] = 200
-    """Training pairs with more words (separated by blanks; two characters in a language without blanks) on a side are left
-    out; null keeps them."""
+    """Drop training pairs with more than this many words on a side; null turns the limit off. Whitespace separates words; in
+    a language without spaces, such as Chinese, two characters count as a word."""
     max_ratio: Annotated[float | None, Field(ge=1.0), FIXED] = 4.0
-    """Training pairs whose sides differ in words by more than this factor (plus three words) are left out; null keeps
-    them."""
+    """Drop training pairs whose longer side has more than this many times the words of the shorter side, plus three; null
+    turns the limit off."""
     max_pieces: Annotated[int | None, Field(ge=8), FIXED] = 250
-    """Training pairs with more pieces on a side are left out; null keeps them."""
+    """Drop training pairs with more than this many SentencePiece pieces on a side; null turns the limit off."""
     max_identical: Annotated[int | None, Field(ge=0), FIXED] = 3
-    """Training pairs with the same text on both sides are left out when it has more words than this: a sentence that was
-    never translated teaches copying, while names, numbers and titles rightly stay as they are. Null keeps all."""
+    """Drop training pairs that have the same text on both sides and more than this many words; null turns the limit off. A
+    sentence that was never translated teaches the model to copy; names, numbers and titles may be equal."""
     max_foreign: Annotated[float, Field(ge=0.0, le=1.0), FIXED] = 0.5
-    """Training pairs with a larger share of letters from another script than their language's on a side (Cyrillic where
-    English is expected) are left out. Half, so that a sentence about a foreign word stays and one in the wrong language
-    goes; 1 keeps all. Languages whose script is not known are not judged."""
+    """Drop training pairs in which a larger share of a side's letters belongs to another script than its language's, for
+    example Cyrillic where English is expected. The default keeps a sentence that quotes a foreign word and drops one in the
+    wrong language. 1 turns the limit off. A language whose script Lockstep does not know is not checked."""
     drop_control: Annotated[bool, FIXED] = True
-    """Leave out training pairs with control characters, private characters or the mark of a lost character (U+FFFD)."""
+    """Drop training pairs with control characters, private-use characters or the replacement character (U+FFFD)."""
     drop_duplicates: Annotated[bool, FIXED] = True
-    """Leave out training pairs that came before: both sides equal, but for blanks. The first one stays."""
+    """Drop training pairs that occurred before: both sides are equal except for whitespace. The first one is kept."""
     vocabulary: VocabularySettings = VocabularySettings()
-    """The joint vocabulary."""
+    """The joint SentencePiece vocabulary of both languages."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -106,8 +106,8 @@ class DataSettings(Settings):
             raise ValueError("the built-in grammar knows English and German: set data.languages to en and de")
         return self
 
-    def check_named(self) -> None:
-        """Is there anything to learn from?"""
+    def check_input(self) -> None:
+        """Raises ValueError if the settings name neither images, nor a grammar, nor training and validation text."""
         if self.images is None and self.grammar is None:
             if not self.train:
                 raise ValueError(
@@ -118,28 +118,31 @@ class DataSettings(Settings):
 
 
 class BatchSettings(Settings):
-    """How sentences are put together into the global batch of a step."""
+    """The global batch: what all workers together compute in one step."""
 
     words: Annotated[int | None, Field(ge=1), FIXED] = None
-    """Target words (pieces and end marks, no padding) in a step, all workers together."""
+    """Target words per step, all workers together. Pieces and end-of-sentence tokens count as words, padding does not."""
     sentences: Annotated[int | None, Field(ge=1), FIXED] = None
-    """Sentence pairs in a step; give this or `words`."""
+    """Sentence pairs per step, all workers together. Set either this or `words`."""
     images: Annotated[int | None, Field(ge=1), FIXED] = None
-    """Images in a step, all workers together; where images are learned from."""
+    """Images per step, all workers together. Set this instead of `words` for images."""
     per: Annotated[Literal["global", "worker"], FIXED] = "global"
-    """`worker`: the number above is one worker's; it is multiplied by the workers of the first launch and then kept."""
+    """What the batch size counts. `global`: all workers together. `worker`: one worker; the size is multiplied by the
+    number of workers of the first launch, and later launches keep the product."""
     bucket: Annotated[bool, FIXED] = False
-    """Fill a step with sentences of one length, so that attention computes no padding: a little faster, but such steps
-    teach less (docs/results.md)."""
+    """Fill each step with sentences of similar length, so that less padding is computed. Steps are a little faster, but the
+    model learns less per step (docs/results.md)."""
     shuffle: Annotated[bool, FIXED] = True
-    """Another order in every pass. Without it, and without `bucket`, the sentences come in the order of the text."""
+    """Shuffle the sentences in every epoch. With both this and `bucket` off, they come in the order of the text."""
     fixed_length: Annotated[int | None, Field(ge=2), FIXED] = None
-    """To measure speed: both sides of the training text are cut into pieces of so many words, wherever a sentence ends, so
-    that all are equally long. What is trained on them translates nothing."""
+    """For speed measurements only: cut both sides of the training text into sequences of exactly this many words, ignoring
+    sentence boundaries. A model trained on them cannot translate."""
     balance: bool = True
-    """Deal the sentences of a step so that every worker gets the same work; false splits them by count only."""
+    """Distribute the sentences of a step so that every worker gets about the same number of words. If false, every worker
+    gets the same number of sentences."""
     micro_words: int | None = Field(None, ge=1)
-    """Cut a share into pieces of at most this many target words when memory is short; the update is the same."""
+    """Gradient accumulation: split each worker's share into micro-batches of at most this many target words, to save
+    memory. The update is the same."""
 
     @model_validator(mode="after")
     def _one_budget(self) -> Self:
