@@ -31,13 +31,13 @@ def plain(batches: list[np.ndarray]) -> list[list[int]]:
     return [batch.tolist() for batch in batches]
 
 
-def taken(order: Order, position: Position, count: int) -> list[tuple[list[int], int, Position]]:
-    found = islice(order.batches(position), count)
-    return [(batch.indices.tolist(), batch.target_words, batch.after) for batch in found]
+def take(order: Order, position: Position, count: int) -> list[tuple[list[int], int, Position]]:
+    batches = islice(order.batches(position), count)
+    return [(batch.indices.tolist(), batch.target_words, batch.after) for batch in batches]
 
 
-def whole(order: Order) -> GlobalBatch:
-    """A batch of every sentence there is."""
+def batch_of_all(order: Order) -> GlobalBatch:
+    """A batch of all sentences."""
     return GlobalBatch(np.arange(len(order.target_lengths)), int(order.target_lengths.sum()), Position())
 
 
@@ -47,7 +47,7 @@ def test_the_order_is_a_pure_function_of_lengths_settings_and_seed(
     pairs: list[tuple[int, int]], budget: dict[str, int], bucket: bool, seed: int, epoch: int
 ) -> None:
     first, second = (order(pairs, seed, **budget, bucket=bucket) for _ in range(2))
-    second.epoch(epoch + 1)  # what was asked before does not matter
+    second.epoch(epoch + 1)  # earlier calls do not matter
     assert plain(first.epoch(epoch)) == plain(second.epoch(epoch))
 
 
@@ -77,7 +77,7 @@ def test_every_sentence_comes_exactly_once_per_epoch(
 
 @QUICK
 @given(LENGTHS, st.integers(12, 80), st.booleans())
-def test_the_budget_of_words_is_never_exceeded_and_well_used(
+def test_batches_never_exceed_their_words_and_are_well_filled(
     pairs: list[tuple[int, int]], words: int, bucket: bool
 ) -> None:
     batches = order(pairs, words=words, bucket=bucket).epoch(0)
@@ -89,7 +89,7 @@ def test_the_budget_of_words_is_never_exceeded_and_well_used(
 
 @QUICK
 @given(LENGTHS, st.integers(1, 20), st.booleans())
-def test_a_budget_of_sentences_is_filled_by_all_batches_but_one(
+def test_all_batches_but_one_have_the_wanted_sentences(
     pairs: list[tuple[int, int]], sentences: int, bucket: bool
 ) -> None:
     sizes = sorted(len(batch) for batch in order(pairs, sentences=sentences, bucket=bucket).epoch(0))
@@ -113,14 +113,14 @@ def test_bucketing_puts_sentences_of_similar_length_together() -> None:
 def test_resuming_from_any_position_gives_the_same_continuation(
     pairs: list[tuple[int, int]], budget: dict[str, int], seed: int, consumed: int
 ) -> None:
-    uninterrupted = taken(order(pairs, seed, **budget), Position(), consumed + 8)
+    uninterrupted = take(order(pairs, seed, **budget), Position(), consumed + 8)
     position = uninterrupted[consumed - 1][2] if consumed else Position()
-    assert taken(order(pairs, seed, **budget), position, 8) == uninterrupted[consumed:]
+    assert take(order(pairs, seed, **budget), position, 8) == uninterrupted[consumed:]
 
 
 def test_the_last_batch_of_an_epoch_leads_to_the_first_of_the_next() -> None:
     batches = order([(1, 1)] * 4, sentences=2)
-    assert [after for _, _, after in taken(batches, Position(), 4)] == [
+    assert [after for _, _, after in take(batches, Position(), 4)] == [
         Position(0, 1),
         Position(1, 0),
         Position(1, 1),
@@ -130,7 +130,7 @@ def test_the_last_batch_of_an_epoch_leads_to_the_first_of_the_next() -> None:
 
 def test_a_batch_counts_the_target_words_of_all_its_sentences() -> None:
     pairs = corpus(40)
-    for indices, words, _ in taken(order(pairs, words=50), Position(), 12):
+    for indices, words, _ in take(order(pairs, words=50), Position(), 12):
         assert words == sum(pairs[i][1] for i in indices)
 
 
@@ -148,26 +148,29 @@ def test_the_shares_of_all_workers_make_up_the_batch(pairs: list[tuple[int, int]
 @given(LENGTHS, st.integers(1, 5))
 def test_balanced_shares_differ_by_no_more_than_the_longest_pair(pairs: list[tuple[int, int]], workers: int) -> None:
     everything = order(pairs, sentences=1000)
-    work = [sum(map(sum, (pairs[i] for i in everything.share(whole(everything), w, workers)))) for w in range(workers)]
+    work = [
+        sum(map(sum, (pairs[i] for i in everything.share(batch_of_all(everything), w, workers))))
+        for w in range(workers)
+    ]
     assert max(work) - min(work) <= max(map(sum, pairs))
 
 
-def test_balanced_shares_are_dealt_longest_first_back_and_forth() -> None:
+def test_balanced_shares_take_the_longest_sentences_in_turn() -> None:
     eight = order([(n, 2 * n) for n in (1, 2, 3, 4, 5, 6, 7, 8)], sentences=8)
-    assert plain([eight.share(whole(eight), worker, 2) for worker in range(2)]) == [[7, 4, 3, 0], [6, 5, 2, 1]]
-    assert plain([eight.share(whole(eight), worker, 3) for worker in range(3)]) == [[7, 2, 1], [6, 3, 0], [5, 4]]
+    assert plain([eight.share(batch_of_all(eight), worker, 2) for worker in range(2)]) == [[7, 4, 3, 0], [6, 5, 2, 1]]
+    assert plain([eight.share(batch_of_all(eight), worker, 3) for worker in range(3)]) == [[7, 2, 1], [6, 3, 0], [5, 4]]
 
 
-def test_without_balance_shares_are_neighbours_of_equal_count() -> None:
+def test_without_balance_shares_are_consecutive_and_of_equal_count() -> None:
     everything = order([(9, 9), (9, 9), (1, 1), (1, 1), (5, 5)], sentences=5, balance=False)
     batch = GlobalBatch(np.array([0, 1, 2, 3, 4]), 25, Position())
     assert plain([everything.share(batch, worker, 2) for worker in range(2)]) == [[0, 1, 2], [3, 4]]
 
 
 @pytest.mark.parametrize("balance", [True, False])
-def test_a_worker_too_many_gets_an_empty_share(balance: bool) -> None:
+def test_more_workers_than_sentences_leave_some_shares_empty(balance: bool) -> None:
     few = order([(1, 1), (2, 2)], sentences=2, balance=balance)
-    shares = [few.share(whole(few), worker, 3) for worker in range(3)]
+    shares = [few.share(batch_of_all(few), worker, 3) for worker in range(3)]
     assert [len(share) for share in shares] == [1, 1, 0]
     assert [len(piece) for piece in few.micro_batches(shares[2])] == [0]
 
@@ -178,7 +181,7 @@ def test_micro_batches_cut_the_share_in_order_within_their_budget(
     pairs: list[tuple[int, int]], micro_words: int
 ) -> None:
     everything = order(pairs, sentences=1000, micro_words=micro_words)
-    share = everything.share(whole(everything), 0, 2)
+    share = everything.share(batch_of_all(everything), 0, 2)
     pieces = everything.micro_batches(share)
     assert np.concatenate(pieces).tolist() == share.tolist()
     assert all(len(piece) for piece in pieces)
@@ -214,12 +217,12 @@ def test_a_budget_below_the_longest_sentence_is_refused_with_both_numbers() -> N
     assert len(order([(1, 9), (20, 1)], words=8).epoch(0)) == 2, "a batch has a sentence at least"
 
 
-def test_a_budget_per_worker_must_be_resolved_first() -> None:
+def test_a_batch_size_per_worker_must_be_resolved_first() -> None:
     with pytest.raises(ValueError, match="per-worker"):
         order([(1, 1)], words=8, per="worker")
 
 
-def test_the_digest_names_exactly_these_sentences_in_this_order() -> None:
+def test_the_digest_depends_on_the_sentences_and_their_order() -> None:
     def digest(*indices: int, dtype: type = np.int64) -> str:
         return GlobalBatch(np.array(indices, dtype), 1, Position()).digest
 
@@ -228,14 +231,14 @@ def test_the_digest_names_exactly_these_sentences_in_this_order() -> None:
     assert len({digest(1, 2, 3), digest(1, 3, 2), digest(1, 2), digest(1, 2, 4)}) == 4
 
 
-def test_without_shuffle_and_bucket_the_sentences_come_as_in_the_text_in_every_pass() -> None:
+def test_without_shuffle_and_bucket_every_epoch_has_the_order_of_the_text() -> None:
     unshuffled = order(corpus(30), sentences=8, bucket=False, shuffle=False)
     for epoch in (0, 1):
         assert [index for batch in unshuffled.epoch(epoch) for index in batch.tolist()] == list(range(30))
 
 
 def test_without_shuffle_twice_the_batch_holds_the_sentences_of_two_batches() -> None:
-    """So that one worker and several compute the same."""
+    """One worker and several workers then compute the same update."""
     single, double = (plain(order(corpus(32), sentences=n, bucket=False, shuffle=False).epoch(0)) for n in (4, 8))
     assert [first + second for first, second in zip(single[::2], single[1::2], strict=True)] == double
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lockstep.data.data_settings import DataSettings
 from lockstep.data.text import clean as clean_module
-from lockstep.data.text.clean import BLANKS, Lines, Reason, clean, first_ones, pair_hashes, piece_fault
+from lockstep.data.text.clean import WHITESPACE, Lines, Reason, check_pieces, clean, hash_pairs, mark_first
 
 LIMITS: dict[str, Any] = {"max_words": 10, "max_ratio": 2.0, "max_pieces": 8}
 
@@ -21,7 +21,7 @@ def make(**more: Any) -> DataSettings:
 
 def fault(source: str, target: str, **more: Any) -> Reason | None:
     left, right, removed = clean(make(**more), f"{source}\n", f"{target}\n")
-    assert len(left.list) == len(right.list) == 1 - sum(removed.values())
+    assert len(left.sentences) == len(right.sentences) == 1 - sum(removed.values())
     return next(iter(removed), None)
 
 
@@ -56,7 +56,7 @@ def test_each_limit_can_be_switched_off() -> None:
 
 
 @pytest.mark.parametrize("character", ["\x00", "\x07", "\x1b", "\x7f", "\x80", "\x9f", "\ufffd", "\uffff", "\ue000"])
-def test_control_private_and_lost_characters_are_found(character: str) -> None:
+def test_control_private_use_and_replacement_characters_are_dropped(character: str) -> None:
     assert fault(f"a{character}b", "b") == "control"
     assert fault("b", f"a{character}") == "control"
 
@@ -69,7 +69,9 @@ def test_unprintable_characters_that_belong_to_text_are_kept(text: str) -> None:
 
 
 @pytest.mark.parametrize(("count", "expected"), [(1, None), (3, None), (4, "identical")])
-def test_the_same_text_on_both_sides_goes_when_it_is_more_than_a_name(count: int, expected: Reason | None) -> None:
+def test_the_same_text_on_both_sides_is_dropped_if_it_is_longer_than_the_limit(
+    count: int, expected: Reason | None
+) -> None:
     assert fault(words(count), words(count)) == expected
     assert fault(words(count), words(count), max_identical=0) == "identical"
 
@@ -93,11 +95,11 @@ def test_the_same_text_on_both_sides_goes_when_it_is_more_than_a_name(count: int
         ("en xx", "Good morning", "何でも", None),
     ],
 )
-def test_text_in_the_wrong_script_is_found(languages: str, source: str, target: str, expected: Reason | None) -> None:
+def test_text_in_the_wrong_script_is_dropped(languages: str, source: str, target: str, expected: Reason | None) -> None:
     assert fault(source, target, languages=languages.split()) == expected
 
 
-def test_words_of_a_language_without_blanks_are_counted_by_characters() -> None:
+def test_words_of_a_language_without_spaces_are_counted_by_characters() -> None:
     assert fault("I would like to drink a cup of tea", "我想喝一杯热的红茶。", languages=["en", "zh"]) is None
     assert fault("tea", "我" * 11, languages=["en", "zh"]) == "ratio"
     assert fault("no", "我" * 21, languages=["en", "zh"]) == "long"
@@ -106,41 +108,43 @@ def test_words_of_a_language_without_blanks_are_counted_by_characters() -> None:
 def test_removed_pairs_are_counted_by_reason_and_the_rest_keep_their_order() -> None:
     pairs = [("a", "A"), ("", "A"), (words(11), "A"), (words(9), "A"), ("b", " "), ("  c\t d ", "C\r")]
     source, target, removed = clean(make(), *("".join(f"{pair[side]}\n" for pair in pairs) for side in (0, 1)))
-    assert (source.list, target.list) == (["a", "c d"], ["A", "C"])
+    assert (source.sentences, target.sentences) == (["a", "c d"], ["A", "C"])
     assert removed == {"empty": 2, "long": 1, "ratio": 1}
 
 
-def test_all_blanks_are_known() -> None:
-    assert set(BLANKS) == {chr(n) for n in range(sys.maxunicode + 1) if chr(n).isspace()} - {" ", "\n"}
+def test_all_whitespace_characters_are_known() -> None:
+    assert set(WHITESPACE) == {chr(n) for n in range(sys.maxunicode + 1) if chr(n).isspace()} - {" ", "\n"}
 
 
 @settings(deadline=None)
 @given(st.lists(st.text(st.sampled_from("ab  \t\r\u2028\xa0\u3000ä"), max_size=8), max_size=5))
-def test_blanks_become_single_as_if_each_line_was_split_and_joined(lines: list[str]) -> None:
-    assert Lines.of("".join(f"{line}\n" for line in lines)).list == [" ".join(line.split()) for line in lines]
+def test_runs_of_whitespace_become_one_space(lines: list[str]) -> None:
+    assert Lines.normalize("".join(f"{line}\n" for line in lines)).sentences == [
+        " ".join(line.split()) for line in lines
+    ]
 
 
-def test_hashes_name_pairs_and_not_their_joined_text() -> None:
+def test_the_hash_of_a_pair_depends_on_where_its_sides_meet() -> None:
     source, target = Lines("a\na b\na\nä\n"), Lines("b\nc\nb\n€\n")
-    hashes = pair_hashes(source, target)
+    hashes = hash_pairs(source, target)
     assert len(set(hashes.tolist())) == 3
     assert hashes[0] == hashes[2]
-    assert pair_hashes(Lines("a b\n"), Lines("c\n"))[0] == hashes[1] != pair_hashes(Lines("a\n"), Lines("b c\n"))[0]
-    assert pair_hashes(Lines(""), Lines("")).tolist() == []
+    assert hash_pairs(Lines("a b\n"), Lines("c\n"))[0] == hashes[1] != hash_pairs(Lines("a\n"), Lines("b c\n"))[0]
+    assert hash_pairs(Lines(""), Lines("")).tolist() == []
 
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 12).map(lambda n: n * (2**64 // 13)), max_size=40), st.sampled_from([1, 3, 100]))
-def test_the_first_of_equal_ones_stays(values: list[int], at_once: int) -> None:
+def test_only_the_first_of_equal_hashes_is_marked(values: list[int], at_once: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clean_module, "HASHES_AT_ONCE", at_once)
-        first = first_ones(np.array(values, np.uint64))
+        first = mark_first(np.array(values, np.uint64))
     assert first.tolist() == [value not in values[:place] for place, value in enumerate(values)]
 
 
 def test_encoded_pairs_are_judged_and_counted_by_reason() -> None:
     lengths = np.array([[1, 9, 1, 1, 8], [1, 1, 0, 9, 8]])
-    kept, removed = piece_fault(make(), *lengths)
-    assert kept.tolist() == [True, False, False, False, True]
+    good, removed = check_pieces(make(), *lengths)
+    assert good.tolist() == [True, False, False, False, True]
     assert removed == Counter({"pieces": 2, "empty": 1})
-    assert piece_fault(make(max_pieces=None), *lengths)[1] == Counter({"empty": 1})
+    assert check_pieces(make(max_pieces=None), *lengths)[1] == Counter({"empty": 1})

@@ -330,7 +330,8 @@ def test_a_setting_is_described_by_type_default_and_meaning() -> None:
             "key": "batch.words",
             "type": "whole number | none",
             "default": None,
-            "text": "Target words (pieces and end marks, no padding) in a step, all workers together.",
+            "text": "Target words per step, all workers together. Pieces and end-of-sentence tokens count as words, "
+            "padding does not.",
             "fixed": True,
         }
     ]

@@ -9,7 +9,7 @@ import pytest
 
 from lockstep.data.data_settings import DataSettings
 from lockstep.data.text import compressed, parallel_text
-from lockstep.data.text.languages import same_language
+from lockstep.data.text.languages import matches_language
 from lockstep.errors import LockstepError
 
 TMX = """<?xml version="1.0" encoding="UTF-8"?>
@@ -59,7 +59,7 @@ PAIRS = [('Open "%s" now', "Jetzt „%s“ öffnen"), ("%d file", "%d Datei"), (
 
 def pairs(path: Path, *languages: str) -> list[tuple[str, str]]:
     values = {"languages": languages or ("en", "de"), "folder": path.parent, "train": ["x"], "validation": ["x"]}
-    blocks = parallel_text.file_blocks(DataSettings.model_validate(values), path.name, lines=2)
+    blocks = parallel_text.read_file_blocks(DataSettings.model_validate(values), path.name, lines=2)
     return [pair for block in blocks for pair in block.pairs()]
 
 
@@ -72,7 +72,7 @@ def error(path: Path, *languages: str) -> str:
 
 
 def compiled(messages: dict[str, str], order: str = "<") -> bytes:
-    """What msgfmt writes: a header, two tables, the texts."""
+    """Returns what msgfmt writes: a header, two tables, the texts."""
     tables, body, start = [b"", b""], b"", 28 + 16 * len(messages)
     for message, translation in messages.items():
         for side, value in enumerate((message.encode(), translation.encode())):
@@ -126,7 +126,7 @@ def test_a_memory_without_the_languages_says_what_it_has(tmx: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "found", "same"),
+    ("wanted", "code", "matches"),
     [
         ("en", "en-US", True),
         ("EN", "en_gb", True),
@@ -135,11 +135,11 @@ def test_a_memory_without_the_languages_says_what_it_has(tmx: Path) -> None:
         ("e", "en", False),
     ],
 )
-def test_a_language_takes_its_regions(wanted: str, found: str, same: bool) -> None:
-    assert same_language(wanted, found) is same
+def test_a_language_matches_its_regions(wanted: str, code: str, matches: bool) -> None:
+    assert matches_language(wanted, code) is matches
 
 
-def test_a_catalogue_gives_translated_messages_that_somebody_vouches_for(tmp_path: Path) -> None:
+def test_a_catalogue_gives_translated_messages_that_are_not_fuzzy_or_obsolete(tmp_path: Path) -> None:
     (tmp_path / "app.po").write_text(PO)
     assert pairs(tmp_path / "app.po") == PAIRS
     assert pairs(tmp_path / "app.po", "de", "en") == [(target, source) for source, target in PAIRS]
@@ -170,11 +170,11 @@ def test_a_broken_catalogue_names_file_and_line(tmp_path: Path, content: bytes, 
 
 
 def test_a_broken_compiled_catalogue_is_named(tmp_path: Path) -> None:
-    path, whole = tmp_path / "app.mo", compiled({"": "charset=UTF-8", "Open": "Öffnen"})
-    for size in (10, 40, len(whole) - 2):
-        path.write_bytes(whole[:size])
+    path, intact = tmp_path / "app.mo", compiled({"": "charset=UTF-8", "Open": "Öffnen"})
+    for size in (10, 40, len(intact) - 2):
+        path.write_bytes(intact[:size])
         assert f"is cut off after {size} bytes" in error(path)
-    path.write_bytes(whole.replace("Ö".encode(), b"\xff\xff"))
+    path.write_bytes(intact.replace("Ö".encode(), b"\xff\xff"))
     assert "Message 2 of" in error(path)
     path.write_text("msgid")
     assert "not a compiled gettext catalogue" in error(path)

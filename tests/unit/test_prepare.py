@@ -20,7 +20,7 @@ from lockstep.data.corpus import binary_corpus as corpus_module
 from lockstep.data.corpus import prepare as prepare_module
 from lockstep.data.corpus.binary_corpus import Corpus
 from lockstep.data.corpus.pool import Pool, WorkerEnded
-from lockstep.data.corpus.prepare import corpus_folder, fingerprint, prepare
+from lockstep.data.corpus.prepare import compute_fingerprint, corpus_folder, prepare
 from lockstep.data.data_settings import DataSettings
 from lockstep.errors import LockstepError
 
@@ -126,15 +126,15 @@ def test_the_same_text_makes_the_same_corpus(text: Path, tmp_path: Path, kind: s
     assert first.digest != prepare(make_settings(text, tmp_path / "c")).digest
 
 
-def test_shards_do_not_show_in_the_corpus(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = prepare(make_settings(text, tmp_path / "a"))
+def test_the_corpus_does_not_depend_on_the_shards(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    single = prepare(make_settings(text, tmp_path / "a"))
     monkeypatch.setattr(prepare_module, "SHARD_LINES", 7)
     cut = prepare(make_settings(text, tmp_path / "b", processes=1))
-    assert cut.digest == whole.digest
-    assert cut.facts["sets"] == whole.facts["sets"]
+    assert cut.digest == single.digest
+    assert cut.facts["sets"] == single.facts["sets"]
 
 
-def test_the_number_of_processes_does_not_show_in_the_corpus(
+def test_the_corpus_does_not_depend_on_the_number_of_processes(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for path in text.glob("train.*"):
@@ -148,11 +148,11 @@ def test_the_number_of_processes_does_not_show_in_the_corpus(
 
 def test_stages_are_reported_with_growing_counts(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepare_module, "SHARD_LINES", 100)
-    heard: list[tuple[str, int]] = []
-    prepare(make_settings(text, tmp_path / "c", processes=1), lambda stage, done, _: heard.append((stage, done)))
-    assert list(dict.fromkeys(stage for stage, _ in heard)) == ["read", "vocabulary", "encode"]
+    reports: list[tuple[str, int]] = []
+    prepare(make_settings(text, tmp_path / "c", processes=1), lambda stage, done, _: reports.append((stage, done)))
+    assert list(dict.fromkeys(stage for stage, _ in reports)) == ["read", "vocabulary", "encode"]
     for stage, total in (("read", 320), ("vocabulary", 300), ("encode", 320)):
-        counts = [lines for name, lines in heard if name == stage]
+        counts = [lines for name, lines in reports if name == stage]
         assert counts == sorted(counts)
         assert counts[-1] == total
 
@@ -163,7 +163,7 @@ def test_without_a_corpus_folder_one_is_named_after_settings_and_text(
     monkeypatch.chdir(tmp_path)
     settings = make_settings(text)
     folder = corpus_folder(settings)
-    assert folder == Path(f"corpora/en-de-310-{fingerprint(settings)[:10]}")
+    assert folder == Path(f"corpora/en-de-310-{compute_fingerprint(settings)[:10]}")
     assert prepare(settings).folder == folder.resolve()
     os.utime(text / "val.en", ns=(0, 0))
     names = {folder, corpus_folder(settings), corpus_folder(make_settings(text, max_words=9))}
@@ -204,7 +204,7 @@ def test_a_corpus_made_from_other_text_is_refused(text: Path, tmp_path: Path, co
         prepare(make_settings(text, tmp_path / "c"))
 
 
-def test_force_makes_a_corpus_anew(text: Path, tmp_path: Path) -> None:
+def test_force_makes_a_corpus_again(text: Path, tmp_path: Path) -> None:
     first = prepare(make_settings(text, tmp_path / "c"))
     second = prepare(make_settings(text, tmp_path / "c", vocabulary={"size": 320}), force=True)
     assert first.digest != second.digest == Corpus.open(tmp_path / "c").digest
@@ -250,7 +250,7 @@ def test_text_without_a_usable_pair_is_an_error(text: Path, tmp_path: Path) -> N
         prepare(make_settings(text, tmp_path / "c"))
 
 
-def test_text_that_changes_meanwhile_is_an_error(text: Path, tmp_path: Path) -> None:
+def test_text_that_changes_during_preparation_is_an_error(text: Path, tmp_path: Path) -> None:
     def change(stage: str, lines: int, total: int | None) -> None:
         if stage == "encode":
             os.utime(text / "train.en", ns=(0, 0))
@@ -260,8 +260,8 @@ def test_text_that_changes_meanwhile_is_an_error(text: Path, tmp_path: Path) -> 
     assert not partials(tmp_path)
 
 
-def interrupted(settings: DataSettings, fault: str) -> tuple[int, list[tuple[str, int, int]]]:
-    """Prepares in shards of 40 lines, in a process that a fault may kill; its exit code and what it reported."""
+def prepare_with_fault(settings: DataSettings, fault: str) -> tuple[int, list[tuple[str, int, int]]]:
+    """Prepares in shards of 40 lines, in a process that a fault may kill. Returns its exit code and its reports."""
     program = """
 import sys
 from lockstep.data.corpus import prepare
@@ -276,12 +276,12 @@ prepare.prepare(DataSettings.model_validate_json(sys.argv[1]), report)
         capture_output=True,
         text=True,
     )
-    heard = [line.split() for line in ran.stdout.splitlines()]
-    return ran.returncode, [(stage, int(done), int(total)) for stage, done, total in heard if total != "None"]
+    reports = [line.split() for line in ran.stdout.splitlines()]
+    return ran.returncode, [(stage, int(done), int(total)) for stage, done, total in reports if total != "None"]
 
 
 @pytest.mark.parametrize(
-    ("fault", "kept"),
+    ("fault", "reused"),
     [
         ("phase=cleaned:step=3", {"cleaned": 3}),
         ("phase=vocabulary", {"cleaned": 8}),
@@ -289,47 +289,47 @@ prepare.prepare(DataSettings.model_validate_json(sys.argv[1]), report)
         ("phase=joined", {"cleaned": 8, "encoded": 8}),
     ],
 )
-def test_a_killed_preparation_goes_on_with_the_shards_that_are_missing(
-    text: Path, tmp_path: Path, fault: str, kept: dict[str, int]
+def test_a_killed_preparation_continues_with_the_missing_shards(
+    text: Path, tmp_path: Path, fault: str, reused: dict[str, int]
 ) -> None:
-    whole = prepare(make_settings(text, tmp_path / "whole"))
+    expected = prepare(make_settings(text, tmp_path / "expected"))
     settings = make_settings(text, tmp_path / "c", processes=2)
-    assert interrupted(settings, f"kill:{fault}")[0] == -signal.SIGKILL
+    assert prepare_with_fault(settings, f"kill:{fault}")[0] == -signal.SIGKILL
     assert not (tmp_path / "c").exists()
     [work] = partials(tmp_path)
     written = {path.name: path.stat().st_mtime_ns for path in (tmp_path / work).glob("0*") if "aside" not in path.name}
-    code, heard = interrupted(settings, "kill:phase=joined")
+    code, reports = prepare_with_fault(settings, "kill:phase=joined")
     assert code == -signal.SIGKILL
     assert all((tmp_path / work / name).stat().st_mtime_ns == written[name] for name in written)
-    for stage, least in kept.items():  # a worker may have finished one more than the parent had heard of
-        [(done, total)] = [(done, total) for name, done, total in heard if name == stage]
+    for stage, least in reused.items():  # workers may have finished more than the parent was told
+        [(done, total)] = [(done, total) for name, done, total in reports if name == stage]
         assert total == 8
         assert least <= done <= min(8, least + 5)
-    assert {name for name, _, _ in heard} & {"cleaned", "encoded"} == kept.keys()
-    assert prepare(settings).digest == whole.digest
+    assert {name for name, _, _ in reports} & {"cleaned", "encoded"} == reused.keys()
+    assert prepare(settings).digest == expected.digest
     assert not partials(tmp_path)
 
 
 def test_a_damaged_shard_is_made_again(text: Path, tmp_path: Path) -> None:
     settings = make_settings(text, tmp_path / "c", processes=1)
-    interrupted(settings, "kill:phase=joined")
+    prepare_with_fault(settings, "kill:phase=joined")
     [work] = partials(tmp_path)
     for name in ("000002.clean", "000004.ids"):
         content = bytearray((tmp_path / work / name).read_bytes())
         content[len(content) // 2] ^= 0xFF
         (tmp_path / work / name).write_bytes(content)
-    code, heard = interrupted(settings, "")
+    code, reports = prepare_with_fault(settings, "")
     assert code == 0
-    assert {("cleaned", 7, 8), ("encoded", 7, 8)} <= set(heard)
-    assert Corpus.open(tmp_path / "c").digest == prepare(make_settings(text, tmp_path / "whole")).digest
+    assert {("cleaned", 7, 8), ("encoded", 7, 8)} <= set(reports)
+    assert Corpus.open(tmp_path / "c").digest == prepare(make_settings(text, tmp_path / "expected")).digest
 
 
-def test_what_another_recipe_left_is_removed(text: Path, tmp_path: Path) -> None:
-    interrupted(make_settings(text, tmp_path / "c"), "kill:phase=vocabulary")
+def test_the_work_folder_of_other_settings_is_removed(text: Path, tmp_path: Path) -> None:
+    prepare_with_fault(make_settings(text, tmp_path / "c"), "kill:phase=vocabulary")
     [left] = partials(tmp_path)
-    code, heard = interrupted(make_settings(text, tmp_path / "c", max_words=50), "kill:phase=vocabulary")
+    code, reports = prepare_with_fault(make_settings(text, tmp_path / "c", max_words=50), "kill:phase=vocabulary")
     assert code == -signal.SIGKILL
-    assert "cleaned" not in [stage for stage, _, _ in heard]
+    assert "cleaned" not in [stage for stage, _, _ in reports]
     [new] = partials(tmp_path)
     assert new != left
 
@@ -354,29 +354,29 @@ with Pool(2) as pool:
         time.sleep(0.01)
 
 
-def test_a_worker_that_dies_is_an_error_and_keeps_what_is_finished() -> None:
+def test_a_worker_that_dies_is_an_error_that_names_the_signal() -> None:
     with pytest.raises(WorkerEnded, match="SIGKILL") as caught, Pool(2) as pool:
         list(pool.map(signal.raise_signal, [signal.SIGKILL, signal.SIGKILL]))
     assert "data.processes" in caught.value.remedy
 
 
-def test_errors_in_jobs_and_in_drawing_them_come_in_their_order() -> None:
+def test_errors_in_jobs_and_in_their_iterator_come_in_order() -> None:
     def jobs() -> Iterator[str]:
         yield from ("1", "2", "3")
         raise LockstepError("The file broke.", "Mend it.", code=2)
 
-    found: list[int] = []
+    results: list[int] = []
     with Pool(2) as pool:
         with pytest.raises(LockstepError, match=r"The file broke\. Mend it\.") as caught:
-            found.extend(pool.map(int, jobs()))
-        assert (found, caught.value.code) == ([1, 2, 3], 2)
+            results.extend(pool.map(int, jobs()))
+        assert (results, caught.value.code) == ([1, 2, 3], 2)
         with pytest.raises(ValueError, match="'x'"):
             list(pool.map(int, ["1", "x", *map(str, range(50))]))
         assert list(pool.map(int, ["4", "5", "6"])) == [4, 5, 6]
     assert LockstepError("a", "b", 2).__reduce__() == (LockstepError, ("a", "b", 2))
 
 
-def test_processes_at_once_make_a_corpus_once(text: Path, tmp_path: Path) -> None:
+def test_concurrent_processes_make_a_corpus_once(text: Path, tmp_path: Path) -> None:
     settings = make_settings(text, tmp_path / "c")
     with start(settings) as first:
         assert first.stdout
@@ -412,7 +412,7 @@ def test_a_failing_disk_is_named_and_nothing_is_left(
 
 @pytest.fixture
 def open_folder(text: Path) -> Iterator[Path]:
-    """A folder that an ordinary user sees but may not write; root steps down to one."""
+    """A folder that an ordinary user may read but not write. Root becomes an ordinary user."""
     with tempfile.TemporaryDirectory() as name:
         text = text.rename(Path(name) / "text")
         Path(name).chmod(0o555)

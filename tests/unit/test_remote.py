@@ -17,7 +17,7 @@ import pytest
 from conftest import write_pairs
 from lockstep.config import RunConfig, build, describe
 from lockstep.data.corpus.prepare import prepare
-from lockstep.data.corpus.remote_copies import local_copy_of_corpus, publish_corpus
+from lockstep.data.corpus.remote_copies import fetch_corpus, publish_corpus
 from lockstep.data.data_settings import DataSettings
 from lockstep.errors import LockstepError
 from lockstep.files import sha256
@@ -152,24 +152,24 @@ def test_a_corpus_is_made_once_and_fetched_elsewhere(
     assert tmp_path / "elsewhere" in fetched.folder.parents
     assert len(fetched.set("train")) == len(made.set("train"))
     Store(url).remove(["train.source.ids"])
-    assert local_copy_of_corpus(url) == fetched.folder, "a copy with the same digest is not fetched again"
-    with pytest.raises(LockstepError, match="was made from something else"):
+    assert fetch_corpus(url) == fetched.folder, "a copy with the same digest is not fetched again"
+    with pytest.raises(LockstepError, match="was made from other settings or text"):
         prepare(settings(text, url).model_copy(update={"max_words": 7}))
 
 
 def test_a_corpus_that_is_not_whole_is_not_taken(url: str, text: Path, tmp_path: Path, cache: Path) -> None:
     corpus = prepare(settings(text, tmp_path / "corpus"))
-    assert local_copy_of_corpus(url) is None
+    assert fetch_corpus(url) is None
     publish_corpus(corpus.folder, url)
     store = Store(url)
     store.write("train.source.ids", b"\0" * (corpus.folder / "train.source.ids").stat().st_size)
     with pytest.raises(LockstepError, match=r"train\.source\.ids does not match its digest"):
-        local_copy_of_corpus(url)
+        fetch_corpus(url)
     store.remove(["train.source.ids"])
     with pytest.raises(LockstepError, match="is missing"):
-        local_copy_of_corpus(url)
+        fetch_corpus(url)
     publish_corpus(corpus.folder, url)
-    found = local_copy_of_corpus(url)
+    found = fetch_corpus(url)
     assert found is not None
     assert sha256(found / "train.source.ids") == sha256(corpus.folder / "train.source.ids")
 

@@ -27,8 +27,8 @@ def settings(folder: Path) -> DataSettings:
 
 
 def pairs(folder: Path, *names: str) -> list[tuple[str, str]]:
-    found = (parallel_text.file_blocks(settings(folder), name, lines=3) for name in names)
-    return [pair for blocks in found for block in blocks for pair in block.pairs()]
+    files = (parallel_text.read_file_blocks(settings(folder), name, lines=3) for name in names)
+    return [pair for blocks in files for block in blocks for pair in block.pairs()]
 
 
 def error(folder: Path, name: str = "train") -> LockstepError:
@@ -48,7 +48,7 @@ def test_two_files_are_read_in_every_compression(tmp_path: Path, ending: str) ->
     (tmp_path / f"train.en{ending}").write_bytes(COMPRESS[ending](b"one\ntwo\n"))
     (tmp_path / f"train.de{ending}").write_bytes(COMPRESS[ending](b"eins\nzwei"))
     assert pairs(tmp_path, "train") == [("one", "eins"), ("two", "zwei")]
-    assert [path.name for path in parallel_text.files(settings(tmp_path), ["train"])] == [
+    assert [path.name for path in parallel_text.list_files(settings(tmp_path), ["train"])] == [
         f"train.en{ending}",
         f"train.de{ending}",
     ]
@@ -72,7 +72,7 @@ def test_lines_end_at_line_feeds_only(tmp_path: Path) -> None:
     assert pairs(tmp_path, "train") == [("a\u2028b\x0bc\x85d", "A\rB")]
 
 
-def test_byte_order_mark_and_outer_blanks_are_dropped(tmp_path: Path) -> None:
+def test_byte_order_mark_and_outer_whitespace_are_dropped(tmp_path: Path) -> None:
     write(tmp_path, "\ufeff one \r\n", "\t eins\n")
     assert pairs(tmp_path, "train") == [("one", "eins")]
 
@@ -84,10 +84,10 @@ def test_blocks_may_cut_lines_and_characters(tmp_path: Path, size: int, monkeypa
     assert pairs(tmp_path, "train") == [("ä", "€"), ("", "漢字"), ("longer than a block", "😀")]
 
 
-def test_files_with_several_compressed_parts_are_read_whole(tmp_path: Path) -> None:
+def test_files_with_several_compressed_parts_are_read_to_the_end(tmp_path: Path) -> None:
     for ending, compress in COMPRESS.items():
         (tmp_path / f"train.en{ending}").write_bytes(compress(b"a\nb") + compress(b"c\n"))
-        assert b"".join(compressed.whole_lines(tmp_path / f"train.en{ending}")) == b"a\nbc\n"
+        assert b"".join(compressed.read_line_blocks(tmp_path / f"train.en{ending}")) == b"a\nbc\n"
 
 
 def test_missing_file_names_the_path_and_similar_files(tmp_path: Path) -> None:
@@ -131,10 +131,10 @@ def test_table_line_without_two_columns_is_named(tmp_path: Path, line: str, colu
 @pytest.mark.parametrize("fault", ["cut", "garbage", "flipped"])
 def test_damaged_compressed_file_is_named(tmp_path: Path, ending: str, fault: str) -> None:
     lines = "".join(f"line {number * number}\n" for number in range(5000)).encode()
-    whole = COMPRESS[ending](lines)
-    flipped = bytearray(whole)
-    flipped[len(whole) // 2 : len(whole) // 2 + 40] = b"\xff" * 40
-    damaged = {"cut": whole[: len(whole) // 2], "garbage": b"not compressed at all\n", "flipped": bytes(flipped)}
+    intact = COMPRESS[ending](lines)
+    flipped = bytearray(intact)
+    flipped[len(intact) // 2 : len(intact) // 2 + 40] = b"\xff" * 40
+    damaged = {"cut": intact[: len(intact) // 2], "garbage": b"not compressed at all\n", "flipped": bytes(flipped)}
     (tmp_path / f"train.en{ending}").write_bytes(damaged[fault])
     (tmp_path / "train.de").write_bytes(lines)
     assert f"{tmp_path / 'train.en'}{ending} is damaged or cut off" in error(tmp_path).message
@@ -147,7 +147,7 @@ def test_folder_in_place_of_a_file_is_named(tmp_path: Path) -> None:
 
 @pytest.fixture
 def someone_elses_folder() -> Iterator[Path]:
-    """A folder open to all; root steps down to an ordinary user, because rights do not bind root."""
+    """A folder with a file that nobody may read. Root becomes an ordinary user, because permissions do not bind root."""
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         write(Path(name), "a\n", "A\n")
@@ -172,9 +172,9 @@ def test_empty_line_in_evaluation_text_is_named(tmp_path: Path, source: str, tar
 
 
 @pytest.mark.parametrize("lines", [1, 2, 3, 4, 7, 100])
-def test_blocks_have_the_asked_number_of_lines_and_know_where_they_start(tmp_path: Path, lines: int) -> None:
+def test_blocks_have_the_given_number_of_lines_and_know_their_first_line(tmp_path: Path, lines: int) -> None:
     write(tmp_path, "".join(f"{n}\n" for n in range(1, 8)), "\n".join(f"-{n}" for n in range(1, 8)))
-    blocks = list(parallel_text.file_blocks(settings(tmp_path), "train", lines))
+    blocks = list(parallel_text.read_file_blocks(settings(tmp_path), "train", lines))
     assert [block.first for block in blocks] == list(range(1, 8, lines))
     assert [pair for block in blocks for pair in block.pairs()] == [(str(n), f"-{n}") for n in range(1, 8)]
     assert all(block.parts[0].count(b"\n") == lines for block in blocks[:-1])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.data.corpus.vocabulary import ALL_CORES, Vocabulary, sample, train
+from lockstep.data.corpus.vocabulary import ALL_CORES, Vocabulary, choose_sample, train
 from lockstep.data.data_settings import VocabularySettings
 from lockstep.errors import LockstepError
 
@@ -27,18 +27,18 @@ VOCABULARY = Vocabulary(MODEL)
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 def test_training_twice_gives_the_same_bytes(kind: str) -> None:
-    asked = VocabularySettings.model_validate({"size": 340, "kind": kind})
-    assert train(asked, sentences()) == train(asked, iter(sentences()))
+    wanted = VocabularySettings.model_validate({"size": 340, "kind": kind})
+    assert train(wanted, sentences()) == train(wanted, iter(sentences()))
 
 
-def test_marks_and_size_are_as_agreed() -> None:
+def test_special_tokens_and_size_are_fixed() -> None:
     assert (VOCABULARY.pad, VOCABULARY.bos, VOCABULARY.eos, VOCABULARY.size) == (0, 2, 3, 340)
     assert VOCABULARY.decode([[0, 2, 3], []]) == ["", ""]
     assert VOCABULARY.decode([]) == []
     assert VOCABULARY.encode([]) == []
 
 
-def test_encoding_adds_no_marks_and_uses_pieces() -> None:
+def test_encoding_adds_no_special_tokens() -> None:
     [ids] = VOCABULARY.encode(["derhund einkäse"])
     assert 0 < len(ids) < len("derhund einkäse")
     assert min(ids) > 3
@@ -59,12 +59,12 @@ def test_threads_do_not_change_the_ids() -> None:
     assert VOCABULARY.encode(sentences(), ALL_CORES) == VOCABULARY.encode(sentences(), 1)
 
 
-def test_a_row_is_all_sentences_with_end_marks() -> None:
-    ids, lengths = VOCABULARY.encode_row(sentences(3))
+def test_flat_encoding_ends_every_sentence_with_eos() -> None:
+    ids, lengths = VOCABULARY.encode_flat(sentences(3))
     expected = [[*sentence, VOCABULARY.eos] for sentence in VOCABULARY.encode(sentences(3))]
     assert ids.tolist() == sum(expected, [])
     assert lengths.tolist() == list(map(len, expected))
-    assert [array.size for array in VOCABULARY.encode_row([])] == [0, 0]
+    assert [array.size for array in VOCABULARY.encode_flat([])] == [0, 0]
 
 
 def test_a_loaded_vocabulary_is_the_same(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_loaded_vocabulary_is_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
-def test_too_large_a_vocabulary_names_the_largest_possible(kind: str) -> None:
+def test_a_vocabulary_that_is_too_large_names_the_largest_possible(kind: str) -> None:
     with pytest.raises(LockstepError, match="too small for a vocabulary of 9000 pieces") as caught:
         train(VocabularySettings.model_validate({"size": 9000, "kind": kind}), sentences(50))
     size = int(caught.value.remedy.split(" or less")[0].split()[-1])
@@ -83,14 +83,14 @@ def test_too_large_a_vocabulary_names_the_largest_possible(kind: str) -> None:
     assert Vocabulary(model).size == size
 
 
-def test_too_small_a_vocabulary_names_the_smallest_possible() -> None:
+def test_a_vocabulary_that_is_too_small_names_the_smallest_possible() -> None:
     with pytest.raises(LockstepError, match="no room for every character") as caught:
         train(VocabularySettings(size=262), sentences(50))
     size = int(caught.value.remedy.split(" or more")[0].split()[-1])
     assert Vocabulary(train(VocabularySettings(size=size), sentences(50))).size == size
 
 
-def test_failures_of_the_text_stream_are_passed_on() -> None:
+def test_errors_of_the_text_stream_are_raised() -> None:
     def broken() -> Iterator[str]:
         yield "one"
         raise LockstepError("The file broke.")
@@ -112,12 +112,12 @@ def test_a_file_that_is_no_vocabulary_is_named(tmp_path: Path, content: bytes) -
         Vocabulary.load(path)
 
 
-def test_a_vocabulary_with_other_marks_is_refused() -> None:
+def test_a_vocabulary_with_other_special_tokens_is_refused() -> None:
     from sentencepiece import SentencePieceTrainer
 
     model = io.BytesIO()
     SentencePieceTrainer.train(sentence_iterator=iter(sentences()), model_writer=model, vocab_size=60, minloglevel=2)
-    with pytest.raises(LockstepError, match="other special marks"):
+    with pytest.raises(LockstepError, match="other special tokens"):
         Vocabulary(model.getvalue())
 
 
@@ -128,8 +128,8 @@ def test_a_missing_vocabulary_is_named(tmp_path: Path) -> None:
 
 @settings(deadline=None)
 @given(st.integers(1, 200), st.integers(1, 500))
-def test_a_sample_has_the_asked_size_and_is_spread_evenly(count: int, wanted: int) -> None:
-    chosen = sample(count, wanted).tolist()
+def test_a_sample_has_the_wanted_size_and_even_gaps(count: int, wanted: int) -> None:
+    chosen = choose_sample(count, wanted).tolist()
     assert 0 <= chosen[0] <= chosen[-1] < count
     assert len(chosen) == min(count, max(1, wanted // 2))
     gaps = {later - earlier for earlier, later in zip(chosen, chosen[1:], strict=False)}

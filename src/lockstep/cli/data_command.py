@@ -221,7 +221,7 @@ def prepare(
 
     corpus = prepare_corpus(read_config(config), force)
     if as_json:
-        print_json({"folder": str(corpus.folder)} | corpus.facts)
+        print_json({"folder": str(corpus.folder), **corpus.facts})
         return
     table = Table(box=box.SIMPLE, title=f"Corpus {escape(str(corpus.folder))}", title_justify="left")
     for heading in ("set", "pairs", "source words", "target words", "longest", "removed"):

@@ -105,7 +105,7 @@ def _evaluate_images(
 
     import torch
 
-    from lockstep.data.corpus.remote_copies import local_images
+    from lockstep.data.corpus.remote_copies import fetch_images
     from lockstep.data.images.image_set import ImageCorpus
     from lockstep.errors import LockstepError
     from lockstep.files import read_json
@@ -116,7 +116,7 @@ def _evaluate_images(
 
     if config.task_name != "classification" or config.data.images is None:
         raise LockstepError(f"`evaluate` does not know the task {config.task_name}.", code=2)
-    corpus = ImageCorpus.open(local_images(config.data.images), config.data.hold_out)
+    corpus = ImageCorpus.open(fetch_images(config.data.images), config.data.hold_out)
     trained_on = read_json(place / "data.json")
     if trained_on is not None and trained_on["digest"] != corpus.facts["digest"]:
         raise LockstepError(f"The images in {corpus.folder} are not those of the run.", "Restore them.")

@@ -75,8 +75,8 @@ class DataSettings(Settings):
     processes: int | None = Field(None, ge=1)
     """Number of processes that prepare the text; by default one per core. The corpus does not depend on it."""
     max_words: Annotated[int | None, Field(ge=1), FIXED] = 200
-    """Drop training pairs with more than this many words on a side; null turns the limit off. Whitespace separates words; in
-    a language without spaces, such as Chinese, two characters count as a word."""
+    """Drop training pairs with more than this many words on a side; null turns the limit off. Whitespace separates words.
+    In a language without spaces, such as Chinese, two characters count as a word."""
     max_ratio: Annotated[float | None, Field(ge=1.0), FIXED] = 4.0
     """Drop training pairs whose longer side has more than this many times the words of the shorter side, plus three; null
     turns the limit off."""
@@ -86,9 +86,9 @@ class DataSettings(Settings):
     """Drop training pairs that have the same text on both sides and more than this many words; null turns the limit off. A
     sentence that was never translated teaches the model to copy; names, numbers and titles may be equal."""
     max_foreign: Annotated[float, Field(ge=0.0, le=1.0), FIXED] = 0.5
-    """Drop training pairs in which a larger share of a side's letters belongs to another script than its language's, for
-    example Cyrillic where English is expected. The default keeps a sentence that quotes a foreign word and drops one in the
-    wrong language. 1 turns the limit off. A language whose script Lockstep does not know is not checked."""
+    """Drop training pairs if more than this share of a side's letters belongs to a script that its language does not use,
+    for example Cyrillic in English text. The default keeps a sentence that quotes a foreign word and drops one in the wrong
+    language; 1 turns the limit off. A language whose script Lockstep does not know is not checked."""
     drop_control: Annotated[bool, FIXED] = True
     """Drop training pairs with control characters, private-use characters or the replacement character (U+FFFD)."""
     drop_duplicates: Annotated[bool, FIXED] = True

@@ -56,7 +56,7 @@ def _translation(config: Configuration) -> Task:
 
 
 def _classification(config: Configuration) -> Task:
-    from lockstep.data.corpus.remote_copies import local_images
+    from lockstep.data.corpus.remote_copies import fetch_images
     from lockstep.data.images.image_set import ImageCorpus
     from lockstep.tasks.classification import Classification
 
@@ -64,7 +64,7 @@ def _classification(config: Configuration) -> Task:
         raise LockstepError("task=classification needs images.", "Set data.images.", code=2)
     if not isinstance(config.model, ResNetSettings):
         raise _unfit(config, "takes no images", "resnet")
-    corpus = ImageCorpus.open(local_images(config.data.images), config.data.hold_out)
+    corpus = ImageCorpus.open(fetch_images(config.data.images), config.data.hold_out)
     augmentation, smoothing = config.data.augment, config.train.label_smoothing
     return Classification(corpus, config.batch, config.model, augmentation, smoothing, config.train.seed)
 

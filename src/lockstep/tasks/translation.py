@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from lockstep import faults
 from lockstep.ablation import read_ablation
-from lockstep.data.corpus.batches import GlobalBatch, Order, Position, runs_of
+from lockstep.data.corpus.batches import GlobalBatch, Order, Position, split_by_words
 from lockstep.data.corpus.binary_corpus import Corpus, ParallelSet
 from lockstep.data.data_settings import BatchSettings
 from lockstep.models.make_model import TranslationModel, make_model
@@ -113,7 +113,7 @@ class Translation:
         self.corpus, self.model_settings, self.search = corpus, model, search
         self.label_smoothing = label_smoothing
         self.width = model.width
-        self.data_folder, self.data_facts = corpus.folder, corpus.facts
+        self.data_folder, self.data_facts = corpus.folder, dict(corpus.facts)
         pairs = corpus.set("train")
         self.pairs = pairs if batch.fixed_length is None else pairs.cut(batch.fixed_length)
         self.order = Order(self.pairs.source.lengths, self.pairs.target.lengths, batch, seed)
@@ -148,8 +148,12 @@ class Translation:
         folder.mkdir(parents=True, exist_ok=True)
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in module.model.state_dict().items()}
         (folder / "model.safetensors").write_bytes(save(weights, metadata={"format": "pt"}))
-        config = {"model": self.model_settings.model_dump(mode="json"), "languages": self.corpus.facts["languages"]}
-        config |= {"search": self.search.model_dump(mode="json"), "vocabulary_size": self.corpus.vocabulary.size}
+        config = {
+            "model": self.model_settings.model_dump(mode="json"),
+            "languages": self.corpus.facts["languages"],
+            "search": self.search.model_dump(mode="json"),
+            "vocabulary_size": self.corpus.vocabulary.size,
+        }
         (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         (folder / "vocabulary.model").write_bytes(self.corpus.vocabulary.model)
 
@@ -166,7 +170,7 @@ def evaluate(
     loss, matches = torch.zeros(2, dtype=torch.float64), PieceMatches()  # loss: sum, words
     hypotheses: list[tuple[int, str]] = []
     with autocast():
-        for part in runs_of(mine, pairs.source.lengths, search.batch_words):
+        for part in split_by_words(mine, pairs.source.lengths, search.batch_words):
             batch = pair_batch(pairs, part, vocabulary.bos).to(team.device)
             logits = module.model.logits(module.guesses(batch)).float()
             loss[0] += F.cross_entropy(logits, batch.target_out, reduction="sum").double().cpu()

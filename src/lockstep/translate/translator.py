@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from pydantic import TypeAdapter
 
-from lockstep.data.corpus.batches import runs_of
+from lockstep.data.corpus.batches import split_by_words
 from lockstep.data.corpus.vocabulary import Vocabulary
 from lockstep.errors import LockstepError
 from lockstep.models.make_model import TranslationModel, make_model
@@ -82,7 +82,7 @@ class Translator:
         lengths = np.array([len(sentence) + 1 for sentence in ids], dtype=np.int64)
         results = [""] * len(texts)
         longest_first = np.argsort(-lengths, kind="stable")
-        for part in runs_of(longest_first, lengths, self.search.batch_words):
+        for part in split_by_words(longest_first, lengths, self.search.batch_words):
             flat = [piece for i in part for piece in (*ids[i], self.vocabulary.eos)]
             layout = Layout.of(lengths[part]).to(self.model.output_weight.device)
             source = torch.tensor(flat, device=self.model.output_weight.device)

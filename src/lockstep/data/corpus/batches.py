@@ -1,7 +1,7 @@
-"""The global batch order: which sentences make up each step. It knows lengths and settings, never the text.
+"""The global batch order: which sentences each step trains on. It knows lengths and settings, never the text.
 
-The order is a pure function of (lengths, batch settings, seed). Workers, strategies and interruptions do not enter it,
-so a position (epoch, cursor) is all the state that data has.
+The order is a pure function of (lengths, batch settings, seed). Workers, strategies and interruptions do not change it,
+so a position (epoch, cursor) is the only state of the data.
 """
 
 import zlib
@@ -16,7 +16,7 @@ from lockstep.errors import LockstepError
 
 @dataclass(frozen=True)
 class Position:
-    """The next batch to consume: batch number `cursor` of pass `epoch` over the corpus."""
+    """The next batch to consume: batch number `cursor` of epoch `epoch`."""
 
     epoch: int = 0
     cursor: int = 0
@@ -24,15 +24,15 @@ class Position:
 
 @dataclass(frozen=True)
 class GlobalBatch:
-    """All sentences of one step over all workers."""
+    """All sentences of one step, all workers together."""
 
-    indices: np.ndarray  # [sentences] places in the training set
+    indices: np.ndarray  # [sentences] indices into the training set
     target_words: int
-    after: Position  # where the data stands once this batch is consumed
+    after: Position  # the position after this batch
 
     @property
     def digest(self) -> str:
-        """A short name of exactly these sentences in this order, for the journal."""
+        """A checksum of these sentences in this order, for the journal."""
         return f"{zlib.crc32(np.ascontiguousarray(self.indices, dtype=np.int64).tobytes()):08x}"
 
 
@@ -43,15 +43,15 @@ class Order:
         self, source_lengths: np.ndarray, target_lengths: np.ndarray, settings: BatchSettings, seed: int
     ) -> None:
         if settings.per != "global":
-            raise ValueError("a per-worker budget must be turned into a global one first")
+            raise ValueError("a per-worker batch size must be converted to a global one first")
         if settings.words is None and settings.sentences is None:
             remedy = "Set batch.words or batch.sentences."
-            raise LockstepError("batch.images counts images, and here are none.", remedy, code=2)
+            raise LockstepError("batch.images counts images, but the data is text.", remedy, code=2)
         self.source_lengths, self.target_lengths = source_lengths, target_lengths
         self.settings, self.seed = settings, seed
 
     def check(self) -> None:
-        """A budget that some sentence does not fit into is a mistake, though a batch always gets a sentence."""
+        """Raises if a training sentence has more target words than a batch may have."""
         longest, words = int(self.target_lengths.max()), self.settings.words
         if words is not None and words < longest:
             raise LockstepError(
@@ -61,25 +61,25 @@ class Order:
             )
 
     def epoch(self, number: int) -> list[np.ndarray]:
-        """The batches of one pass: every sentence once."""
+        """Returns the batches of one epoch, each an array of indices. Every sentence occurs once."""
         draw = np.random.Generator(np.random.Philox(key=np.array([self.seed % 2**64, number], dtype=np.uint64)))
         order = np.arange(len(self.target_lengths), dtype=np.int32 if len(self.target_lengths) < 2**31 else np.int64)
         if self.settings.shuffle:
             draw.shuffle(order)
-        if self.settings.bucket:  # stable sorts: sentences of equal lengths stay shuffled
-            order = _sorted(_sorted(order, self.source_lengths), self.target_lengths)
+        if self.settings.bucket:  # the sorts are stable: sentences of equal lengths stay shuffled
+            order = _sort_by_length(_sort_by_length(order, self.source_lengths), self.target_lengths)
         if self.settings.sentences is not None:
             ends = np.arange(self.settings.sentences, len(order) + self.settings.sentences, self.settings.sentences)
         else:
             assert self.settings.words is not None
-            ends = _cut(self.target_lengths[order], self.settings.words)
+            ends = _find_ends(self.target_lengths[order], self.settings.words)
         batches = np.split(order, ends[:-1])
         if self.settings.bucket and self.settings.shuffle:
             batches = [batches[i] for i in draw.permutation(len(batches))]
         return batches
 
     def batches(self, position: Position) -> Iterator[GlobalBatch]:
-        """Endless, from `position` on."""
+        """Yields batches without end, starting at `position`."""
         epoch, cursor = position.epoch, position.cursor
         while True:
             plan = self.epoch(epoch)
@@ -91,8 +91,11 @@ class Order:
             epoch, cursor = epoch + 1, 0
 
     def share(self, batch: GlobalBatch, worker: int, workers: int) -> np.ndarray:
-        """The sentences of one worker. With `balance` they are dealt longest first, back and forth, so that every
-        worker gets as many words as the others, because the slowest worker decides the pace of all."""
+        """Returns the sentences of one worker.
+
+        With `balance`, workers take sentences in turn, the longest first, in the order 0, 1, 2, 2, 1, 0. All get about
+        the same number of words, because the slowest worker determines the speed of all.
+        """
         if not self.settings.balance:
             return np.array_split(batch.indices, workers)[worker]
         cost = self.source_lengths[batch.indices] + self.target_lengths[batch.indices]
@@ -104,25 +107,25 @@ class Order:
         return int(self.target_lengths[share].sum())
 
     def micro_batches(self, share: np.ndarray) -> list[np.ndarray]:
-        """A share cut into pieces of at most `micro_words` target words."""
+        """Splits a share into micro-batches of at most `micro_words` target words."""
         if self.settings.micro_words is None or len(share) < 2:
             return [share]
-        return np.split(share, _cut(self.target_lengths[share], self.settings.micro_words)[:-1])
+        return split_by_words(share, self.target_lengths, self.settings.micro_words)
 
 
-def runs_of(indices: np.ndarray, lengths: np.ndarray, words: int) -> list[np.ndarray]:
-    """Sentences in the order of `indices`, cut into runs of at most `words` words (at least one sentence)."""
-    return np.split(indices, _cut(lengths[indices], words)[:-1]) if len(indices) else []
+def split_by_words(indices: np.ndarray, lengths: np.ndarray, words: int) -> list[np.ndarray]:
+    """Splits `indices` into runs of sentences with at most `words` words together; a run has at least one sentence."""
+    return np.split(indices, _find_ends(lengths[indices], words)[:-1]) if len(indices) else []
 
 
-def _sorted(order: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """`order` by length, else as it was; lengths of 16 bits are sorted by counting, without comparing."""
+def _sort_by_length(order: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Sorts `order` by length with a stable sort. NumPy sorts 16-bit lengths with a radix sort, which is faster."""
     small = np.uint16 if int(lengths.max()) < 2**16 else lengths.dtype
     return order[np.argsort(lengths[order].astype(small), kind="stable")]
 
 
-def _cut(lengths: np.ndarray, words: int) -> np.ndarray:
-    """Where to cut `lengths` into runs of at most `words` (at least one sentence): one search per run, not per item."""
+def _find_ends(lengths: np.ndarray, words: int) -> np.ndarray:
+    """Returns the end of each run of sentences with at most `words` words; a run has at least one sentence."""
     total = np.cumsum(lengths, dtype=np.int64)
     ends, start = [], 0
     while start < len(lengths):

@@ -1,63 +1,68 @@
-"""What a corpus is made from: settings, text files, versions. Two equal recipes make the same corpus."""
+"""The provenance of a corpus: settings, text files, versions. The same provenance gives the same corpus."""
 
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
-from lockstep.data.corpus.binary_corpus import FORMAT
+from pydantic import JsonValue
+
+from lockstep.data.corpus.binary_corpus import FORMAT, CorpusFacts
 from lockstep.data.data_settings import DataSettings
 from lockstep.data.text import parallel_text
+from lockstep.data.text.parallel_text import TextFile
 from lockstep.errors import LockstepError
 from lockstep.files import sha256
+from lockstep.settings import flat
 
 
-def recipe(settings: DataSettings) -> dict[str, Any]:
-    """What decides the content of a corpus, as it is recorded in it."""
+class Provenance(TypedDict):
+    """Everything that determines the content of a corpus, as `corpus.json` records it."""
+
+    settings: dict[str, JsonValue]
+    files: list[TextFile]
+    grammar_version: int | None
+
+
+def describe_provenance(settings: DataSettings) -> Provenance:
+    """Returns the provenance of a corpus that would be made now."""
     version = None
     if settings.grammar:
         from lockstep import demo_corpus
 
         version = demo_corpus.VERSION
-    return {"settings": _dump(settings), "files": parallel_text.sources(settings), "grammar_version": version}
+    return {"settings": _dump(settings), "files": parallel_text.describe_files(settings), "grammar_version": version}
 
 
-def fingerprint(settings: DataSettings) -> str:
-    """A short name of everything the corpus is made from: settings, text files as they are now, versions."""
-    whole = {"format": FORMAT, **recipe(settings)}
-    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:16]
+def compute_fingerprint(settings: DataSettings) -> str:
+    """Returns a hash of the provenance of a corpus that would be made now."""
+    content = {"format": FORMAT, **describe_provenance(settings)}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def differences(facts: dict[str, Any], settings: DataSettings) -> list[str]:
-    """What a corpus was made from -> what is asked for now.
+def find_differences(facts: CorpusFacts, settings: DataSettings) -> list[str]:
+    """Compares what a corpus was made from with what the settings ask for; returns lines like `data.max_words 200 -> 50`.
 
-    Text that moved or was merely touched is compared by content; text that is not on this machine is not missed.
+    Text files that were moved or touched are compared by content. Text that is not on this machine is not compared.
     """
-    old, new = _flat(facts["settings"]), _flat(_dump(settings))
+    old, new = flat(facts["settings"]), flat(_dump(settings))
     keys = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
-    found = [f"data.{key} {old.get(key)} -> {new.get(key)}" for key in keys]
+    differences = [f"data.{key} {old.get(key)} -> {new.get(key)}" for key in keys]
     try:
-        now_made_from = recipe(settings)
+        current = describe_provenance(settings)
     except LockstepError:
-        return found
-    if facts["grammar_version"] != now_made_from["grammar_version"]:
-        found.append(f"version of the grammar {facts['grammar_version']} -> {now_made_from['grammar_version']}")
+        return differences
+    if facts["grammar_version"] != current["grammar_version"]:
+        differences.append(f"version of the grammar {facts['grammar_version']} -> {current['grammar_version']}")
     if set(keys).isdisjoint({"languages", "grammar", *parallel_text.SETS}):
-        for before, now in zip(facts["files"], now_made_from["files"], strict=False):
+        for before, now in zip(facts["files"], current["files"], strict=False):
             if before["bytes"] != now["bytes"]:
-                found.append(f"{now['path']} {before['bytes']} bytes -> {now['bytes']} bytes")
+                differences.append(f"{now['path']} {before['bytes']} bytes -> {now['bytes']} bytes")
             elif {**before, **now} != before and sha256(Path(now["path"])) != before["sha256"]:
-                found.append(f"{now['path']} has other content")
-    return found
+                differences.append(f"{now['path']} has other content")
+    return differences
 
 
-def _dump(settings: DataSettings) -> dict[str, Any]:
-    """The settings without places and means: where the text lies is told by its files."""
+def _dump(settings: DataSettings) -> dict[str, JsonValue]:
+    """Returns the settings that change the content of a corpus. `folder` does not: the files are compared themselves."""
     return settings.model_dump(mode="json", exclude={"corpus", "folder", "processes", "images", "hold_out", "augment"})
-
-
-def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat

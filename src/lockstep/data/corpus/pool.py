@@ -1,8 +1,8 @@
-"""Worker processes for preparation: each takes one job after the other over a pipe.
+"""Worker processes for preparation: each receives jobs over a pipe, one at a time.
 
-A worker is a fresh `python -m lockstep.data.corpus.pool`. It shares no locks or threads with its parent, needs no
-main guard in the caller's program, loads neither torch nor the command, and ends with its parent, however that ends.
-Results come in the order of the jobs, so the number of processes cannot show in them.
+A worker is a new `python -m lockstep.data.corpus.pool`. It shares no locks or threads with its parent, needs no main
+guard in the caller's program, imports neither torch nor the command line, and ends when its parent ends, even by SIGKILL.
+Results come in the order of the jobs, so they do not depend on the number of processes.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Generic, Self, TypeVar
+from typing import Self, TypeVar
 
 import lockstep
 from lockstep.errors import LockstepError
@@ -27,28 +27,29 @@ from lockstep.errors import LockstepError
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 AHEAD = 2
-"""Jobs per process that may wait: enough that no process is idle, few enough that memory stays small."""
+"""Jobs per process that may wait: enough to keep every process busy, few enough to keep memory small."""
 
 
 class WorkerEnded(LockstepError):
-    """A worker process was killed or crashed; what was finished before is sound."""
+    """A worker process was killed or crashed. Finished jobs remain valid."""
 
 
 class Pool:
-    """Runs jobs in `processes` processes, or in this one when one is asked for or there is only one job.
+    """Runs jobs in `processes` worker processes, or in this process if `processes` is 1 or there is only one job.
 
-    Use it in a `with` statement; the workers start with the first jobs that need them and serve every later `map`.
+    Use it in a `with` statement. The workers start when the first `map` needs them; later calls use them again.
     """
 
     def __init__(self, processes: int | None = None) -> None:
         self.processes = processes or len(os.sched_getaffinity(0))
-        self._workers: list[_Worker[Any, Any]] = []
-        self._idle: SimpleQueue[_Worker[Any, Any]] = SimpleQueue()
+        self._workers: list[_Worker] = []
+        self._idle: SimpleQueue[_Worker] = SimpleQueue()
 
     def map(self, function: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
-        """The results of a module's function for all jobs, in their order; jobs are only drawn when there is room.
+        """Yields the results of a module-level function for all jobs, in their order.
 
-        An error ends the stream at the place where its job, or the drawing of that job, stood in the order.
+        Jobs are taken from the iterator only when a worker can accept them soon. An error in a job, or in the iterator,
+        is raised after the results of all earlier jobs.
         """
         remaining = iter(jobs)
         first = list(islice(remaining, 1 if self.processes == 1 else 2))
@@ -60,8 +61,7 @@ class Pool:
         with ThreadPoolExecutor(self.processes) as threads:
             try:
                 failure = None
-                drawn = _until_failure(chain(first, remaining))
-                for job in drawn:
+                for job in _catch_failure(chain(first, remaining)):
                     if isinstance(job, _Failure):
                         failure = job.error
                         break
@@ -77,20 +77,19 @@ class Pool:
                     future.cancel()
 
     def run(self, function: Callable[[Job], Result], job: Job) -> Result:
-        """One job by itself; in a worker when there are any, so that the memory it took goes with that worker."""
+        """Runs one job, in a worker if there are any, so that its memory is freed when the worker ends."""
         return self._call(function, job) if self._workers else function(job)
 
     def _start(self) -> None:
         while len(self._workers) < self.processes:
-            worker: _Worker[Any, Any] = _Worker()
+            worker = _Worker()
             self._workers.append(worker)
             self._idle.put(worker)
 
     def _call(self, function: Callable[[Job], Result], job: Job) -> Result:
         worker = self._idle.get()
         try:
-            result: Result = worker.call(function, job)
-            return result
+            return worker.call(function, job)
         finally:
             self._idle.put(worker)
 
@@ -107,15 +106,15 @@ class _Failure:
         self.error = error
 
 
-def _until_failure(jobs: Iterable[Job]) -> Iterator[Job | _Failure]:
-    """The jobs, and in place of an exception a last item that holds it: what was drawn before is finished first."""
+def _catch_failure(jobs: Iterable[Job]) -> Iterator[Job | _Failure]:
+    """Yields the jobs, and an exception of the iterator as the last item, so that earlier jobs are finished first."""
     try:
         yield from jobs
     except Exception as error:
         yield _Failure(error)
 
 
-class _Worker(Generic[Job, Result]):
+class _Worker:
     def __init__(self) -> None:
         here = str(Path(lockstep.__file__).parents[1])
         path = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
@@ -138,7 +137,7 @@ class _Worker(Generic[Job, Result]):
             why = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
             raise WorkerEnded(
                 f"A process that prepares the text ended unexpectedly ({why}).",
-                "If memory ran out, set data.processes to a smaller number; finished shards are kept: start it again.",
+                "Start it again: finished shards are kept. If memory ran out, set data.processes to a smaller number.",
             ) from None
         if not done:
             raise value
@@ -146,19 +145,19 @@ class _Worker(Generic[Job, Result]):
         return result
 
     def close(self) -> None:
-        """Ends the process at once: its job, if any, is no longer wanted, and shards are only ever renamed whole."""
+        """Kills the process. Shards are renamed into place when they are complete, so none is left half-written."""
         self._process.kill()
         self._process.communicate()
 
 
 def _serve() -> None:
-    """What a worker does: jobs come on standard input, results go to standard output, which nothing else may use."""
-    with contextlib.suppress(AttributeError, OSError):  # elsewhere than on Linux the end of the input has to do
+    """Runs a worker: reads jobs from standard input and writes results to standard output, which nothing else may use."""
+    with contextlib.suppress(AttributeError, OSError):  # not on Linux: the worker ends at the end of its input
         ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
-    if os.getppid() != int(sys.argv[1]):  # the parent was gone before it could be asked for
+    if os.getppid() != int(sys.argv[1]):  # the parent ended before prctl was called
         return
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent decides
-    gc.disable()  # a job makes many lists and no cycles
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent handles it
+    gc.disable()  # jobs make many lists and no reference cycles
     jobs, results = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     while True:

@@ -1,8 +1,8 @@
-"""The joint SentencePiece vocabulary: trained once, then text to ids and back.
+"""The joint SentencePiece vocabulary: training it, encoding text to piece ids, decoding ids to text.
 
-Decoding gives back the text that was encoded, except that every run of blanks becomes one space: there is no Unicode
-normalisation, because references are compared with what the model writes, and a folded "½" or "…" would count as an
-error. Characters without a piece are spelt in bytes, so nothing is unknown.
+Decoding returns the text that was encoded, except that every run of whitespace becomes one space. There is no Unicode
+normalization: references are compared with the output of the model, and a normalized "½" or "…" would count as an error.
+Characters without a piece are encoded as bytes, so no text is unknown.
 """
 
 import hashlib
@@ -22,19 +22,19 @@ from lockstep.errors import LockstepError
 
 PAD, UNK, BOS, EOS = range(4)
 TRAINER_THREADS = 16
-"""Part of the result, because the trainer adds up floats per thread: never taken from the machine."""
+"""A constant, because the trained model depends on it: the trainer sums floats per thread."""
 ALL_CORES = -1
 
 
 def train(settings: VocabularySettings, sentences: Iterable[str]) -> bytes:
-    """A SentencePiece model of these sentences; the same sentences in the same order give the same bytes."""
+    """Trains a SentencePiece model. The same sentences in the same order give the same bytes."""
     from sentencepiece import SentencePieceTrainer
 
     model = io.BytesIO()
     failures: list[BaseException] = []
     try:
         SentencePieceTrainer.train(
-            sentence_iterator=_guarded(sentences, failures),
+            sentence_iterator=_guard(sentences, failures),
             model_writer=model,
             model_type=settings.kind,
             vocab_size=settings.size,
@@ -51,20 +51,20 @@ def train(settings: VocabularySettings, sentences: Iterable[str]) -> bytes:
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise (failures[0] if failures else _explain(settings, str(error))) from None
+        raise (failures[0] if failures else _training_error(settings, str(error))) from None
     if failures:
         raise failures[0]
     return model.getvalue()
 
 
-def sample(count: int, sentences: int) -> npt.NDArray[np.int64]:
-    """Places of at most `sentences // 2` of `count` pairs, evenly spread over all of them."""
+def choose_sample(count: int, sentences: int) -> npt.NDArray[np.int64]:
+    """Returns the indices of at most `sentences // 2` of `count` pairs, at even distances."""
     wanted = min(count, max(1, sentences // 2))
     return -(-np.arange(1, wanted + 1) * count // wanted) - 1
 
 
 class Vocabulary:
-    """Text to piece ids and back. `Vocabulary(model)` takes the bytes of a model that `train` made."""
+    """Encodes text to piece ids and decodes ids to text. `model` is the bytes of a model that `train` returned."""
 
     pad, bos, eos = PAD, BOS, EOS
 
@@ -78,9 +78,9 @@ class Vocabulary:
             self._processor = SentencePieceProcessor(model_proto=model)
         except RuntimeError:
             raise LockstepError(f"{name} is not a SentencePiece model.", remedy) from None
-        marks = self._processor
-        if (marks.pad_id(), marks.unk_id(), marks.bos_id(), marks.eos_id()) != (PAD, UNK, BOS, EOS):
-            raise LockstepError(f"{name} has other special marks than Lockstep's models.", remedy)
+        tokens = self._processor
+        if (tokens.pad_id(), tokens.unk_id(), tokens.bos_id(), tokens.eos_id()) != (PAD, UNK, BOS, EOS):
+            raise LockstepError(f"{name} has other special tokens than Lockstep's models.", remedy)
         self.model = model
 
     @classmethod
@@ -101,25 +101,28 @@ class Vocabulary:
         return hashlib.sha256(self.model).hexdigest()
 
     def encode(self, texts: Sequence[str], threads: int = 1) -> list[list[int]]:
-        """Piece ids of each text, without begin and end marks; `threads` changes the time only."""
+        """Returns the piece ids of each text, without special tokens. `threads` does not change the result."""
         one_space = [" ".join(text.split()) for text in texts]
         encoded: list[list[int]] = self._processor.encode(one_space, out_type=int, num_threads=threads)
         return encoded
 
-    def encode_row(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """Ids of all texts in one row, each with its end mark, and the length of each; for text with single blanks."""
+    def encode_flat(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """Returns the ids of all texts in one array, `[words]`, and the length of each text, `[texts]`.
+
+        Each text ends with the end-of-sentence token. Words in `texts` must be separated by single spaces.
+        """
         encoded: list[list[int]] = self._processor.encode(texts, out_type=int, add_eos=True, num_threads=1)
         lengths = np.fromiter(map(len, encoded), np.int32, len(encoded))
         return np.fromiter(chain.from_iterable(encoded), np.int32, int(lengths.sum())), lengths
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """The text of each list of piece ids; special marks are left out."""
+        """Returns the text of each list of piece ids, without special tokens."""
         texts: list[str] = self._processor.decode([list(sentence) for sentence in ids]) if ids else []
         return texts
 
 
-def _guarded(sentences: Iterable[str], failures: list[BaseException]) -> Iterator[str]:
-    """Ends the stream at an exception and keeps it: the trainer would pass on its text alone."""
+def _guard(sentences: Iterable[str], failures: list[BaseException]) -> Iterator[str]:
+    """Stores an exception in `failures` and ends the stream: the trainer would report only its message."""
     try:
         for text in sentences:
             yield " ".join(text.split())
@@ -127,8 +130,8 @@ def _guarded(sentences: Iterable[str], failures: list[BaseException]) -> Iterato
         failures.append(error)
 
 
-def _explain(settings: VocabularySettings, message: str) -> Exception:
-    """The trainer's complaint in the words of the settings."""
+def _training_error(settings: VocabularySettings, message: str) -> LockstepError:
+    """Translates an error message of the trainer into one that names the setting to change."""
     if largest := re.search(r"too high .*<= (\d+)", message):
         return LockstepError(
             f"The training text is too small for a vocabulary of {settings.size} pieces.",

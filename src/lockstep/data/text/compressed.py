@@ -1,4 +1,4 @@
-"""The bytes of a file, compressed or not, as a stream of blocks. Damage is an error that names the file."""
+"""Reads a file, compressed or not, as a stream of blocks. A damaged file raises an error that names it."""
 
 import bz2
 import gzip
@@ -14,29 +14,29 @@ ENDINGS = (".gz", ".xz", ".zst", ".bz2")
 BLOCK_BYTES = 1 << 20
 
 
-def plain_name(name: str) -> str:
-    """A file name without the ending of its compression."""
+def strip_compression(name: str) -> str:
+    """Returns a file name without the suffix of its compression."""
     return next((name.removesuffix(ending) for ending in ENDINGS if name.endswith(ending)), name)
 
 
-def blocks(path: Path) -> Iterator[bytes]:
-    """The uncompressed content; nothing holds more of it than one block."""
+def read_blocks(path: Path) -> Iterator[bytes]:
+    """Yields the uncompressed content. Only one block is in memory at a time."""
     try:
         yield from _zstandard_blocks(path) if path.suffix == ".zst" else _file_blocks(path)
     except PermissionError:
-        raise no_permission(path) from None
+        raise permission_error(path) from None
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
-        raise _damaged(path, error) from None
+        raise _damage_error(path, error) from None
     except OSError as error:
-        if error.errno is None:  # how bz2 says that its data make no sense
-            raise _damaged(path, error) from None
-        raise LockstepError(f"{path} cannot be read: {error.strerror}.", "Check the disk, or copy it anew.") from None
+        if error.errno is None:  # bz2 reports invalid data this way
+            raise _damage_error(path, error) from None
+        raise LockstepError(f"{path} cannot be read: {error.strerror}.", "Check the disk, or copy it again.") from None
 
 
-def whole_lines(path: Path) -> Iterator[bytes]:
-    """The same content in pieces that end where a line ends."""
+def read_line_blocks(path: Path) -> Iterator[bytes]:
+    """Yields the uncompressed content in blocks that end at the end of a line."""
     rest = b""
-    for block in blocks(path):
+    for block in read_blocks(path):
         data = rest + block
         end = data.rfind(b"\n") + 1
         rest = data[end:]
@@ -46,17 +46,17 @@ def whole_lines(path: Path) -> Iterator[bytes]:
         yield rest
 
 
-def no_permission(path: Path) -> LockstepError:
+def permission_error(path: Path) -> LockstepError:
     return LockstepError(f"{path} may not be read by this user.", f"Give read permission: chmod +r {path}.")
 
 
 def _file_blocks(path: Path) -> Iterator[bytes]:
-    with _opened(path) as file:
+    with _open(path) as file:
         while block := file.read(BLOCK_BYTES):
             yield block
 
 
-def _opened(path: Path) -> gzip.GzipFile | lzma.LZMAFile | bz2.BZ2File | BinaryIO:
+def _open(path: Path) -> gzip.GzipFile | lzma.LZMAFile | bz2.BZ2File | BinaryIO:
     match path.suffix:
         case ".gz":
             return gzip.GzipFile(path)
@@ -69,7 +69,7 @@ def _opened(path: Path) -> gzip.GzipFile | lzma.LZMAFile | bz2.BZ2File | BinaryI
 
 
 def _zstandard_blocks(path: Path) -> Iterator[bytes]:
-    """All frames of a file; unlike the library's own stream reader, it notices when the last one is cut off."""
+    """Yields all frames of a file. Unlike the stream reader of zstandard, it raises if the last frame is cut off."""
     import zstandard
 
     frame = None
@@ -80,7 +80,7 @@ def _zstandard_blocks(path: Path) -> Iterator[bytes]:
                 try:
                     yield frame.decompress(data)
                 except zstandard.ZstdError as error:
-                    raise _damaged(path, error) from None
+                    raise _damage_error(path, error) from None
                 data = frame.unused_data
                 if frame.eof:
                     frame = None
@@ -88,5 +88,5 @@ def _zstandard_blocks(path: Path) -> Iterator[bytes]:
         raise EOFError("the last frame is cut off")
 
 
-def _damaged(path: Path, error: Exception) -> LockstepError:
+def _damage_error(path: Path, error: Exception) -> LockstepError:
     return LockstepError(f"The compressed file {path} is damaged or cut off ({error}).", "Copy or download it again.")

@@ -1,9 +1,9 @@
-"""Sentence pairs from gettext catalogues: `.po` (text) and `.mo` (compiled).
+"""Reads sentence pairs from gettext catalogues: `.po` (text) and `.mo` (compiled).
 
-A message and its translation are a pair: msgid is the source and msgstr the target, the other way round when the
-catalogue says that it is written in the source language (`Language: de` with languages de, en). Left out are the header,
-messages without translation, and those marked fuzzy or obsolete, because nobody vouches for them. Of a message with
-plural forms the first form is taken: msgid with msgstr[0]. Line breaks inside a message become blanks.
+A message and its translation are a pair: msgid is the source and msgstr the target. They are swapped if the header says
+that the translations are in the source language (`Language: de` with languages de, en). The header, messages without
+translation, and fuzzy or obsolete messages are skipped, because nobody has approved them. Of a message with plural forms
+the first form is used: msgid with msgstr[0]. A line break inside a message becomes a space.
 """
 
 import re
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lockstep.data.text.compressed import blocks
-from lockstep.data.text.languages import same_language
+from lockstep.data.text.compressed import read_blocks
+from lockstep.data.text.languages import matches_language
 from lockstep.errors import LockstepError
 
 _KEYWORD = re.compile(r"(msgctxt|msgid_plural|msgid|msgstr)(?:\[(\d+)\])?\s*(.*)", re.DOTALL)
@@ -25,14 +25,14 @@ _MO_MAGIC = 0x950412DE
 
 
 def read(path: Path, languages: tuple[str, str], compiled: bool) -> Iterator[tuple[str, str]]:
-    """The pairs of a catalogue, in its order. Catalogues are small, so one is read as a whole."""
-    content = b"".join(blocks(path))
-    messages = _compiled(path, content) if compiled else _text(path, content)
+    """Yields the pairs of a catalogue in the order of the file. A catalogue is small: it is read into memory."""
+    content = b"".join(read_blocks(path))
+    messages = _read_compiled(path, content) if compiled else _read_text(path, content)
     swapped = False
     for message, translation in messages:
         if not message:  # the header
-            written_in = _LANGUAGE.search(translation)
-            swapped = written_in is not None and _is_source(written_in[1], languages)
+            language = _LANGUAGE.search(translation)
+            swapped = language is not None and _is_source(language[1], languages)
         elif translation.strip():
             source, target = (translation, message) if swapped else (message, translation)
             yield " ".join(source.split()), " ".join(target.split())
@@ -40,19 +40,19 @@ def read(path: Path, languages: tuple[str, str], compiled: bool) -> Iterator[tup
 
 def _is_source(language: str, languages: tuple[str, str]) -> bool:
     source, target = languages
-    return same_language(source, language) and not same_language(target, language)
+    return matches_language(source, language) and not matches_language(target, language)
 
 
 @dataclass
 class _Entry:
-    """What is known of the message that is being read."""
+    """The fields read so far of the current message."""
 
     fields: dict[str, str] = field(default_factory=dict)
     fuzzy: bool = False
 
 
-def _text(path: Path, content: bytes) -> Iterator[tuple[str, str]]:
-    charset = _charset(path, content)
+def _read_text(path: Path, content: bytes) -> Iterator[tuple[str, str]]:
+    charset = _find_charset(path, content)
     entry, current = _Entry(), ""
     for number, raw in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
         try:
@@ -66,14 +66,14 @@ def _text(path: Path, content: bytes) -> Iterator[tuple[str, str]]:
             continue
         if line.startswith("#"):
             if "msgstr" in entry.fields:
-                yield from _finished(entry)
+                yield from _finish(entry)
                 entry, current = _Entry(), ""
             entry.fuzzy |= line.startswith("#,") and "fuzzy" in line
             continue
         if keyword := _KEYWORD.fullmatch(line):
             name, form, line = keyword[1], keyword[2], keyword[3]
             if name in ("msgctxt", "msgid") and "msgstr" in entry.fields:
-                yield from _finished(entry)
+                yield from _finish(entry)
                 entry = _Entry()
             current = name if form in (None, "0") else f"{name}[{form}]"
             entry.fields[current] = ""
@@ -82,55 +82,57 @@ def _text(path: Path, content: bytes) -> Iterator[tuple[str, str]]:
                 f"Line {number} of {path} is neither a keyword with a quoted text, a quoted text nor a comment.",
                 "Correct that line; `msgfmt --check` shows what is wrong.",
             )
-        entry.fields[current] += _ESCAPE.sub(_unescaped, line[1:-1])
-    yield from _finished(entry)
+        entry.fields[current] += _ESCAPE.sub(_unescape, line[1:-1])
+    yield from _finish(entry)
 
 
-def _finished(entry: _Entry) -> Iterator[tuple[str, str]]:
+def _finish(entry: _Entry) -> Iterator[tuple[str, str]]:
+    """Yields the message and its translation, unless the message is fuzzy."""
     message = entry.fields.get("msgid")
     if message is not None and (not entry.fuzzy or not message):
         yield message, entry.fields.get("msgstr", "")
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    if found[1] or found[2]:
-        return chr(int(found[1], 16) if found[1] else int(found[2], 8))
-    return _LETTERS.get(found[3], found[3])
+def _unescape(escape: re.Match[str]) -> str:
+    hexadecimal, octal, letter = escape.groups()
+    if hexadecimal or octal:
+        return chr(int(hexadecimal, 16) if hexadecimal else int(octal, 8))
+    return _LETTERS.get(letter, letter)
 
 
-def _charset(path: Path, content: bytes) -> str:
+def _find_charset(path: Path, content: bytes) -> str:
     declared = _CHARSET.search(content)
     name = declared[1].decode() if declared else "UTF-8"
     try:
         "".encode(name)
     except LookupError:
-        if name == "CHARSET":  # what an untouched template says
+        if name == "CHARSET":  # the placeholder in a template
             return "UTF-8"
         raise LockstepError(f"{path} is in the unknown encoding {name}.", "Convert it to UTF-8 with msgconv.") from None
     return name
 
 
-def _compiled(path: Path, content: bytes) -> Iterator[tuple[str, str]]:
-    """Two tables of (length, place), one for messages and one for translations."""
+def _read_compiled(path: Path, content: bytes) -> Iterator[tuple[str, str]]:
+    """Yields messages and translations. The file has a table of (length, offset) for each of the two."""
     order = next((order for order in "<>" if content[:4] == struct.pack(f"{order}I", _MO_MAGIC)), None)
     if order is None:
         raise LockstepError(
             f"{path} is not a compiled gettext catalogue.", "Compile it again: msgfmt app.po -o app.mo."
         )
-    charset = _charset(path, content)
+    charset = _find_charset(path, content)
     try:
         count, messages, translations = struct.unpack_from(f"{order}3I", content, 8)
     except struct.error:
-        raise _cut_off(path, len(content)) from None
+        raise _cut_off_error(path, len(content)) from None
     for number in range(count):
         pair = []
         for table in (messages, translations):
             try:
                 length, start = struct.unpack_from(f"{order}2I", content, table + 8 * number)
             except struct.error:
-                raise _cut_off(path, len(content)) from None
+                raise _cut_off_error(path, len(content)) from None
             if start + length > len(content):
-                raise _cut_off(path, len(content))
+                raise _cut_off_error(path, len(content))
             try:
                 pair.append(content[start : start + length].decode(charset).split("\0")[0])
             except UnicodeDecodeError:
@@ -138,8 +140,8 @@ def _compiled(path: Path, content: bytes) -> Iterator[tuple[str, str]]:
                     f"Message {number + 1} of {path} (byte {start}) is not valid {charset}.",
                     "Compile it again from a catalogue in UTF-8.",
                 ) from None
-        yield pair[0].rpartition("\x04")[2], pair[1]  # a context stands before the message
+        yield pair[0].rpartition("\x04")[2], pair[1]  # the context comes before the message
 
 
-def _cut_off(path: Path, size: int) -> LockstepError:
+def _cut_off_error(path: Path, size: int) -> LockstepError:
     return LockstepError(f"{path} is cut off after {size} bytes.", "Copy it again, or compile it again with msgfmt.")

@@ -1,6 +1,6 @@
-"""What a language code tells about text: which codes mean the same language, its script, whether it writes blanks.
+"""What a language code says about text: its script, whether it puts spaces between words, which codes match.
 
-Only common languages are listed. Of any other one nothing is expected, so nothing is left out because of it.
+Only common languages are listed. Text in any other language is not checked, so cleaning drops none of it.
 """
 
 import re
@@ -36,10 +36,11 @@ _RANGES = {  # code points of the letters of a script, as inside a regular expre
     r"\U00020000-\U0003ffff",
     "Kore": r"\u1100-\u11ff\u3130-\u318f\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff",
 }
-_SAME = {"Hans": "Hani", "Hant": "Hani", "Hang": "Kore"}
+_SCRIPT_ALIASES = {"Hans": "Hani", "Hant": "Hani", "Hang": "Kore"}
 _NEUTRAL = r"\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u218f\u2460-\u24ff"
-"""Raised and circled figures, fractions, letter-like signs: counted as letters by Python, but of no script."""
+"""Superscript and circled digits, fractions, letter-like symbols: Python calls them letters, but they have no script."""
 _DENSE = {"Hani", "Jpan", "Kore"}
+"""Scripts in which one character carries as much text as several letters."""
 _LANGUAGES = {
     "Latn": "af az bs ca cs cy da de en es et eu fi fr ga gl hr ht hu id is it lb lt lv ms mt nb nl nn no pl pt ro sk sl "
     "so sq sv sw tl tr vi xh zu",
@@ -68,23 +69,26 @@ _LANGUAGES = {
     "Kore": "ko",
 }
 _SCRIPT_OF = {language: script for script, languages in _LANGUAGES.items() for language in languages.split()}
-_WITHOUT_BLANKS = {"ja", "km", "lo", "my", "th", "yue", "zh"}
+_WITHOUT_SPACES = {"ja", "km", "lo", "my", "th", "yue", "zh"}
 
 
 class Script:
-    """Tells how much of a text is written in another script than its language's."""
+    """The script of a language. It measures how much of a text is written in other scripts."""
 
     def __init__(self, name: str) -> None:
         own = _RANGES[name]
         self.suspicious = np.arange(256) >= 0xCD if name == "Latn" else None
-        """The UTF-8 bytes without which text has no letter of another script; None where every text has some."""
+        """Mask of UTF-8 bytes: text without any of them has no letter of another script. None: check every text."""
         self._weight = 3 if name in _DENSE else 1
         self._own = re.compile(f"[{own}]+")
         self._other = re.compile(rf"[^\W\d_{own}{_NEUTRAL}]+")
 
-    def foreign(self, text: str) -> float:
-        """The share of the letters that belong to other scripts; a Chinese, Japanese or Korean character counts as
-        three letters, so that a brand name does not outweigh the sentence around it."""
+    def foreign_share(self, text: str) -> float:
+        """Returns the share of the letters that belong to other scripts.
+
+        A Chinese, Japanese or Korean character counts as three letters, so that a brand name in Latin letters does not
+        outweigh the sentence around it.
+        """
         if (first := self._other.search(text)) is None:
             return 0.0
         other = sum(map(len, self._other.findall(text, first.start())))
@@ -92,26 +96,26 @@ class Script:
 
 
 @lru_cache
-def script_of(language: str) -> Script | None:
-    """The script that a language code says or implies: `zh-Hant`, `sr-Latn`, `en-US`; None when it is not known."""
-    base, *subtags = _parts(language)
+def find_script(language: str) -> Script | None:
+    """Returns the script that a language code (`zh-Hant`, `sr-Latn`, `en-US`) names or implies, or None."""
+    base, *subtags = _split_code(language)
     for subtag in subtags:
         if len(subtag) == 4 and subtag.isalpha():
-            name = _SAME.get(subtag.title(), subtag.title())
+            name = _SCRIPT_ALIASES.get(subtag.title(), subtag.title())
             return Script(name) if name in _RANGES else None
     return Script(_SCRIPT_OF[base]) if base in _SCRIPT_OF else None
 
 
-def writes_blanks(language: str) -> bool:
-    """Does this language put blanks between words?"""
-    return _parts(language)[0] not in _WITHOUT_BLANKS
+def uses_spaces(language: str) -> bool:
+    """Does this language put spaces between words?"""
+    return _split_code(language)[0] not in _WITHOUT_SPACES
 
 
-def same_language(wanted: str, found: str) -> bool:
-    """Is text marked `found` what `wanted` asks for? `en` takes `en-US` and `EN_gb`; `pt-BR` does not take `pt-PT`."""
-    asked, there = _parts(wanted), _parts(found)
-    return there[: len(asked)] == asked
+def matches_language(wanted: str, code: str) -> bool:
+    """Does a language code match the wanted one? `en` matches `en-US` and `EN_gb`; `pt-BR` does not match `pt-PT`."""
+    wanted_parts = _split_code(wanted)
+    return _split_code(code)[: len(wanted_parts)] == wanted_parts
 
 
-def _parts(language: str) -> list[str]:
+def _split_code(language: str) -> list[str]:
     return language.strip().lower().replace("_", "-").split("-")

@@ -1,16 +1,16 @@
-"""Sentence pairs from a translation memory (TMX), read as a stream: a file of any size needs the memory of one unit.
+"""Reads sentence pairs from a translation memory (TMX) as a stream: only one unit is in memory at a time.
 
-A unit gives a pair when it has a segment in both languages; a language asked for without region takes every region
-(`en` takes `en-US`), and of several matching segments the first. What formatting marks (`<bpt>`, `<ph>`, ...) enclose is
-code of the document and left out; highlighted text (`<hi>`) is kept.
+A unit gives a pair if it has a segment in both languages. A wanted language without a region matches every region (`en`
+matches `en-US`); of several matching segments the first one is used. The content of inline tags (`<bpt>`, `<ph>`, ...) is
+code of the document and is dropped; highlighted text (`<hi>`) stays.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
 from xml.parsers import expat
 
-from lockstep.data.text.compressed import blocks
-from lockstep.data.text.languages import same_language
+from lockstep.data.text.compressed import read_blocks
+from lockstep.data.text.languages import matches_language
 from lockstep.errors import LockstepError
 
 _CODE = {"bpt", "ept", "it", "ph", "ut"}
@@ -18,30 +18,31 @@ _SHOWN_LANGUAGES = 8
 
 
 def read(path: Path, languages: tuple[str, str]) -> Iterator[tuple[str, str]]:
-    """The pairs of a TMX file, in its order."""
+    """Yields the pairs of a TMX file in the order of the file."""
     units = _Units(languages)
     parser = expat.ParserCreate(namespace_separator=None)
     parser.buffer_text = True
     parser.StartElementHandler = units.start
     parser.EndElementHandler = units.end
     parser.CharacterDataHandler = units.text
-    found = False
+    count = 0
     try:
-        for block in blocks(path):
+        for block in read_blocks(path):
             parser.Parse(block, False)
-            found = found or bool(units.ready)
-            yield from units.take()
+            pairs = units.take()
+            count += len(pairs)
+            yield from pairs
         parser.Parse(b"", True)
     except (expat.ExpatError, LookupError, ValueError) as error:
-        place = f"line {parser.ErrorLineNumber}, column {parser.ErrorColumnNumber + 1}"
+        position = f"line {parser.ErrorLineNumber}, column {parser.ErrorColumnNumber + 1}"
         why = expat.ErrorString(error.code) if isinstance(error, expat.ExpatError) else str(error)
         raise LockstepError(
-            f"{path} is not well-formed XML at {place}: {why}.",
-            "If the end is missing, copy or download it again; otherwise correct that place (xmllint shows it).",
+            f"{path} is not well-formed XML at {position}: {why}.",
+            "If the end is missing, copy or download the file again; otherwise correct it there (xmllint shows where).",
         ) from None
-    found = found or bool(units.ready)
-    yield from units.take()
-    if not found:
+    pairs = units.take()
+    yield from pairs
+    if not count + len(pairs):
         shown = ", ".join(sorted(units.languages)[:_SHOWN_LANGUAGES]) or "no language"
         raise LockstepError(
             f"{path} has no unit with both {languages[0]} and {languages[1]}: it has {shown}.",
@@ -51,27 +52,28 @@ def read(path: Path, languages: tuple[str, str]) -> Iterator[tuple[str, str]]:
 
 
 class _Units:
-    """Listens to the parser and collects the pairs of finished units."""
+    """Collects the pairs of finished units from the events of the parser."""
 
     def __init__(self, wanted: tuple[str, str]) -> None:
         self.wanted = wanted
-        self.ready: list[tuple[str, str]] = []
+        self._ready: list[tuple[str, str]] = []
         self.languages: set[str] = set()
         self._segments: dict[str, str] = {}  # of the unit being read, by wanted language
         self._language: str | None = None  # the wanted language of the variant being read
         self._text: list[str] | None = None
         self._code_depth = 0
-        self._known: dict[str, str | None] = {}
+        self._matches: dict[str, str | None] = {}
 
     def take(self) -> list[tuple[str, str]]:
-        ready, self.ready = self.ready, []
-        return ready
+        """Returns the pairs that are finished since the last call."""
+        pairs, self._ready = self._ready, []
+        return pairs
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         if name == "tu":
             self._segments = {}
         elif name == "tuv":
-            self._language = self._asked_for(attributes.get("xml:lang") or attributes.get("lang") or "")
+            self._language = self._match(attributes.get("xml:lang") or attributes.get("lang") or "")
         elif name == "seg":
             self._text, self._code_depth = [], 0
         elif name in _CODE:
@@ -90,11 +92,11 @@ class _Units:
             self._text = None
         elif name == "tu" and len(self._segments) == 2:
             source, target = self.wanted
-            self.ready.append((self._segments[source], self._segments[target]))
+            self._ready.append((self._segments[source], self._segments[target]))
 
-    def _asked_for(self, marked: str) -> str | None:
-        """Which of the wanted languages a mark means; remembered, because files repeat a handful of marks."""
-        if marked not in self._known:
-            self.languages.add(marked)
-            self._known[marked] = next((wanted for wanted in self.wanted if same_language(wanted, marked)), None)
-        return self._known[marked]
+    def _match(self, code: str) -> str | None:
+        """Returns the wanted language that a language code matches. Results are cached: a file has few distinct codes."""
+        if code not in self._matches:
+            self.languages.add(code)
+            self._matches[code] = next((wanted for wanted in self.wanted if matches_language(wanted, code)), None)
+        return self._matches[code]
