@@ -86,8 +86,8 @@ def get(
     return lockstep("data", "get", name, "--to", folder / "out", "--cache", folder / "cache", *words, code=code, **env)
 
 
-def preset_reads(name: str, out: Path, corpus: str) -> None:
-    """The preset looks for these files where `get` puts them when not told."""
+def check_preset(name: str, out: Path, corpus: str) -> None:
+    """Checks that a preset reads the files where `get` puts them by default."""
     data = load(CONFIGS / f"{name}.yaml", []).data
     assert Path(data.folder) == Path("corpora") / corpus
     wanted = {f"{one}.{language}" for one in (*data.train, *data.validation, *data.test) for language in ("en", "de")}
@@ -112,7 +112,7 @@ def test_wmt16_from_archives_of_its_layout(server: FileServer, tmp_path: Path) -
     assert facts["citation"]
 
     for name in ("transformer-base-wmt16", "transformer-big-wmt16", "lstm-field-report-5"):
-        preset_reads(name, out, "wmt16-en-de")
+        check_preset(name, out, "wmt16-en-de")
 
     size = "data.vocabulary.size=286"
     prepared = lockstep("prepare", out / "wmt16-en-de.yaml", size, f"data.corpus={tmp_path / 'corpus'}", "--json")
@@ -130,14 +130,14 @@ def test_wmt16_from_archives_of_its_layout(server: FileServer, tmp_path: Path) -
 
 
 @pytest.mark.skipif(not MULTI30K.is_dir(), reason="the Multi30k files are not on this machine")
-def test_multi30k_from_a_folder_says_its_licence_loudly(tmp_path: Path) -> None:
+def test_multi30k_from_a_folder_warns_of_its_licence(tmp_path: Path) -> None:
     result = get("multi30k-en-de", tmp_path, "--from", MULTI30K, "--json")
     assert "Research only" in result.stderr
     facts = json.loads(result.stdout)
     assert facts["counts"] == {"train": 29000, "validation": 1014, "test": 1000}
     assert (tmp_path / "out" / "test.de").read_bytes() == (MULTI30K / "test2016.de").read_bytes()
     for name in ("multi30k", "lstm-multi30k"):
-        preset_reads(name, tmp_path / "out", "multi30k-en-de")
+        check_preset(name, tmp_path / "out", "multi30k-en-de")
     shown = lockstep("config", "show", tmp_path / "out" / "multi30k-en-de.yaml", "--json")
     assert json.loads(shown.stdout)["data"]["folder"] == str(tmp_path / "out")
 
@@ -163,7 +163,7 @@ def spoil(tree: dict[str, Any], server: FileServer, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "sentence"),
     [
-        ("digest", "is not what it should be: md5:"),
+        ("digest", "has the digest md5:"),
         ("truncated", "news-commentary.tgz is damaged or cut off"),
         ("short", "has 120 items instead of 4,562,102"),
         ("missing", "the server answers 404"),
@@ -171,7 +171,7 @@ def spoil(tree: dict[str, Any], server: FileServer, how: str) -> None:
         ("unresolved", "the name of the server cannot be resolved"),
     ],
 )
-def test_what_cannot_be_got_ends_in_a_sentence(server: FileServer, tmp_path: Path, how: str, sentence: str) -> None:
+def test_failed_downloads_are_explained(server: FileServer, tmp_path: Path, how: str, sentence: str) -> None:
     tree = serve_wmt16(server, tmp_path)
     spoil(tree, server, how)
     result = get("wmt16-en-de", tmp_path, "--catalog", write_catalog(tmp_path, tree), "--tries", 1, code=1)
@@ -181,7 +181,7 @@ def test_what_cannot_be_got_ends_in_a_sentence(server: FileServer, tmp_path: Pat
     assert left <= {".out.lock", "cache", "inside", "own.yaml"}
 
 
-def test_content_that_was_never_usable_is_not_held_against_its_successor(server: FileServer, tmp_path: Path) -> None:
+def test_the_digest_of_an_unusable_download_is_forgotten(server: FileServer, tmp_path: Path) -> None:
     """A page of a captive portal instead of the archive must not become the digest to meet."""
     catalog = write_catalog(tmp_path, serve_wmt16(server, tmp_path))
     served = server.files["/europarl.tgz"]
@@ -193,7 +193,7 @@ def test_content_that_was_never_usable_is_not_held_against_its_successor(server:
     get("wmt16-en-de", tmp_path, "--catalog", catalog)
 
 
-def test_an_unknown_name_is_answered_with_near_ones(tmp_path: Path) -> None:
+def test_an_unknown_name_suggests_similar_ones(tmp_path: Path) -> None:
     result = get("wmt16", tmp_path, code=2)
     assert "There is no corpus 'wmt16' in the catalog." in result.stderr
     assert "Did you mean wmt16-en-de" in result.stderr
@@ -203,7 +203,7 @@ def test_a_folder_of_something_else_is_never_touched(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine")
     result = get("multi30k-en-de", tmp_path, code=2)
-    assert "is there already and is not multi30k-en-de" in result.stderr
+    assert "already exists and is not multi30k-en-de" in result.stderr
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine.txt"]
 
 
@@ -223,7 +223,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("place", ["cache", "out"])
-def test_a_full_disk_ends_in_a_sentence(server: FileServer, tmp_path: Path, small_disk: Path, place: str) -> None:
+def test_a_full_disk_is_explained(server: FileServer, tmp_path: Path, small_disk: Path, place: str) -> None:
     words = {"cache": tmp_path / "cache", "out": tmp_path / "out"} | {place: small_disk / place}
     content = os.urandom(400_000).hex().encode() if place == "cache" else b"a sentence\n" * 50_000
     pieces = {}
@@ -258,8 +258,8 @@ def get_real(name: str, folder: Path) -> dict[str, Any]:
     if result.returncode and ("failed:" in result.stderr or "not installed" in result.stderr):
         pytest.skip(f"{name} cannot be fetched here: {result.stderr.splitlines()[-1].strip()}")
     assert result.returncode == 0, result.stderr
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+    facts: dict[str, Any] = json.loads(result.stdout)
+    return facts
 
 
 def test_libreoffice_help_is_a_corpus_of_translated_sentences(tmp_path: Path) -> None:

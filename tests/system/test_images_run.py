@@ -74,7 +74,7 @@ def test_folders_of_pictures_are_trained_on(tmp_path: Path) -> None:
     assert f"step-{chosen:08d}" in found["model"], "of equal scores that with the lowest loss"
     shown = lockstep("classify", run, tmp_path / "shades" / "light" / "1.png").stdout
     assert "light" in shown
-    assert "images of 16 x 16 points, 3 channels, 2 classes" in lockstep("data", "describe", run).stdout
+    assert "images of 16 x 16 pixels, 3 channels, 2 classes" in lockstep("data", "describe", run).stdout
 
 
 def test_pictures_are_classified(run: Path, tiny_images: Tiny, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_pictures_are_classified(run: Path, tiny_images: Tiny, tmp_path: Path) -
     assert "brightness" in lockstep("classify", run, tmp_path / "grey.jpg").stdout
     (tmp_path / "text.png").write_text("no picture")
     assert (
-        "text.png cannot be read: it is no picture, or damaged."
+        "text.png cannot be read: it is damaged or not an image."
         in lockstep("classify", run, tmp_path / "text.png", code=2).stderr
     )
     assert "No such file" in lockstep("classify", run, tmp_path / "none.png", code=2).stderr

@@ -1,4 +1,4 @@
-"""The catalog says what it knows, and a user's own file can change it."""
+"""The built-in catalog is complete, and a user's own file can change it."""
 
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def test_wmt16_takes_the_files_that_sacrebleu_scores() -> None:
     assert entry.config["data"]["max_words"] == 80
 
 
-def test_an_own_catalog_changes_one_address_and_leaves_the_rest(tmp_path: Path) -> None:
+def test_a_users_catalog_can_change_one_address_only(tmp_path: Path) -> None:
     mirror = "https://mirror.example/europarl.tgz"
     path = own(tmp_path, {"wmt16-en-de": {"pieces": {"europarl": {"sources": [mirror]}}}})
     changed, built_in = load(path)["wmt16-en-de"], load()["wmt16-en-de"]
@@ -59,12 +59,12 @@ def test_an_own_catalog_changes_one_address_and_leaves_the_rest(tmp_path: Path) 
         ({"cifar10": {"pieces": {"images": {"sources": ["ftp://a/b"]}}}}, "sources.0.address"),
         ({"cifar10": {"files": {"a": "md5:123"}}}, "cifar10.files.a"),
         ({"wmt16-en-de": {"sets": {"test": [{"piece": "none", "files": ["a", "b"]}]}}}, "there is no piece none"),
-        ({"../x": {}}, "is no name for a corpus"),
+        ({"../x": {}}, "is not a valid name for a corpus"),
         ("- a\n- b", "holds no entries"),
         ("a: [", "is not valid YAML"),
     ],
 )
-def test_a_wrong_catalog_is_named_with_the_place(tmp_path: Path, tree: object, message: str) -> None:
+def test_an_invalid_catalog_is_named_with_the_key(tmp_path: Path, tree: object, message: str) -> None:
     with pytest.raises(LockstepError) as caught:
         load(own(tmp_path, tree))
     assert message in caught.value.message
@@ -77,14 +77,14 @@ def test_a_missing_catalog_is_named(tmp_path: Path) -> None:
         load(tmp_path / "nowhere.yaml")
 
 
-@pytest.mark.parametrize(("asked", "near"), [("wmt16", "wmt16-en-de"), ("cifar", "cifar10"), ("zzz", "data list")])
-def test_an_unknown_name_gets_near_ones(asked: str, near: str) -> None:
+@pytest.mark.parametrize(("name", "similar"), [("wmt16", "wmt16-en-de"), ("cifar", "cifar10"), ("zzz", "data list")])
+def test_an_unknown_name_suggests_similar_ones(name: str, similar: str) -> None:
     with pytest.raises(LockstepError) as caught:
-        find(load(), asked)
-    assert near in caught.value.remedy
+        find(load(), name)
+    assert similar in caught.value.remedy
 
 
-def test_the_file_of_a_source_is_what_a_user_has_after_downloading_it_by_hand() -> None:
+def test_the_file_name_of_a_source_is_that_of_a_manual_download() -> None:
     sources = [source for entry in load().values() for piece in entry.pieces.values() for source in piece.sources]
     patterns = {source.address: file_pattern(resolve(source)) for source in sources}
     assert patterns["http://www.statmt.org/europarl/v7/de-en.tgz"] == "de-en.tgz"

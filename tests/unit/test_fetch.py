@@ -1,4 +1,4 @@
-"""Pieces are fetched over real HTTP: resumed, retried, checked, cached; killed for real."""
+"""Pieces are downloaded over real HTTP: resumed, retried, checked, cached, and killed in between."""
 
 import gzip
 import random
@@ -18,7 +18,7 @@ from conftest import command, lockstep
 from fileserver import FileServer, file_server
 from lockstep.data.catalog import download as downloading
 from lockstep.data.catalog.entries import CatalogEntry, Source
-from lockstep.data.catalog.fetch import Fetched, fetch, resolve
+from lockstep.data.catalog.fetch import FetchedPiece, fetch, resolve
 from lockstep.errors import LockstepError
 
 CONTENT = random.Random(1).randbytes(300_000)
@@ -27,8 +27,8 @@ DIGEST = f"sha256:{sha256(CONTENT).hexdigest()}"
 
 
 @dataclass
-class Heard:
-    """Remembers what is said."""
+class Log:
+    """Collects the messages."""
 
     lines: list[str] = field(default_factory=list)
 
@@ -54,8 +54,8 @@ def server() -> Iterator[FileServer]:
 
 
 @pytest.fixture
-def heard() -> Heard:
-    return Heard()
+def log() -> Log:
+    return Log()
 
 
 def entry(*sources: str | dict[str, object], also: tuple[str, ...] = ()) -> CatalogEntry:
@@ -74,8 +74,8 @@ def known(address: str) -> dict[str, object]:
     return {"address": address, "digest": DIGEST, "bytes": len(CONTENT)}
 
 
-def fetch_one(wanted: CatalogEntry, cache: Path, heard: Heard, tries: int = 3, folder: Path | None = None) -> Fetched:
-    return fetch("corpus", wanted, heard, cache=cache, folder=folder, tries=tries)["piece"]
+def fetch_one(wanted: CatalogEntry, cache: Path, log: Log, tries: int = 3, folder: Path | None = None) -> FetchedPiece:
+    return fetch("corpus", wanted, log, cache=cache, folder=folder, tries=tries)["piece"]
 
 
 def names(cache: Path) -> set[str]:
@@ -88,203 +88,203 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_a_piece_gets_its_name_when_its_digest_is_right(server: FileServer, tmp_path: Path, heard: Heard) -> None:
+def test_a_piece_gets_its_name_when_its_digest_matches(server: FileServer, tmp_path: Path, log: Log) -> None:
     server.serve("a.bin", CONTENT)
-    found = fetch_one(entry(known(server.address("a.bin"))), tmp_path, heard)
-    assert found.path.read_bytes() == CONTENT
-    assert found.recorded == DIGEST
+    piece = fetch_one(entry(known(server.address("a.bin"))), tmp_path, log)
+    assert piece.path.read_bytes() == CONTENT
+    assert piece.recorded == DIGEST
     assert names(tmp_path) == {"a.bin", "a.bin.json"}
-    assert "a.bin: 0.3 MB, digest right" in heard
+    assert "a.bin: 0.3 MB, digest matches" in log
 
 
-def test_a_second_fetch_asks_nobody(server: FileServer, tmp_path: Path, heard: Heard) -> None:
+def test_a_second_fetch_sends_no_request(server: FileServer, tmp_path: Path, log: Log) -> None:
     server.serve("a.bin", CONTENT)
     wanted = entry(known(server.address("a.bin")))
-    first = fetch_one(wanted, tmp_path, heard)
-    assert fetch_one(wanted, tmp_path, heard) == first
+    first = fetch_one(wanted, tmp_path, log)
+    assert fetch_one(wanted, tmp_path, log) == first
     assert len(server.asked) == 1
-    assert "a.bin: already there" in heard
+    assert "a.bin: already there" in log
 
 
 @pytest.mark.parametrize("tag", [True, False], ids=["tag", "length-only"])
-def test_a_cut_connection_goes_on_where_it_was_cut(server: FileServer, tmp_path: Path, heard: Heard, tag: bool) -> None:
+def test_a_cut_connection_is_resumed(server: FileServer, tmp_path: Path, log: Log, tag: bool) -> None:
     served = server.serve("a.bin", CONTENT)
     served.cuts, served.tag = [100_000, 50_000], tag
-    found = fetch_one(entry(server.address("a.bin")), tmp_path, heard)
-    assert found.path.read_bytes() == CONTENT
+    piece = fetch_one(entry(server.address("a.bin")), tmp_path, log)
+    assert piece.path.read_bytes() == CONTENT
     assert server.ranges("a.bin") == ["", "bytes=100000-", "bytes=150000-"]
-    assert "a.bin: going on from 0.1 MB" in heard
+    assert "a.bin: resuming at 0.1 MB" in log
 
 
-def test_a_server_without_ranges_starts_over(server: FileServer, tmp_path: Path, heard: Heard) -> None:
+def test_a_server_without_ranges_starts_over(server: FileServer, tmp_path: Path, log: Log) -> None:
     served = server.serve("a.bin", CONTENT)
     served.cuts, served.ranges = [100_000], False
-    found = fetch_one(entry(server.address("a.bin")), tmp_path, heard)
-    assert found.path.read_bytes() == CONTENT
-    assert "the server sends it from the start" in heard
+    piece = fetch_one(entry(server.address("a.bin")), tmp_path, log)
+    assert piece.path.read_bytes() == CONTENT
+    assert "the server sends it from the start" in log
 
 
-def test_content_that_changed_meanwhile_is_not_mixed(server: FileServer, tmp_path: Path, heard: Heard) -> None:
+def test_content_that_changed_in_between_is_not_mixed(server: FileServer, tmp_path: Path, log: Log) -> None:
     served = server.serve("a.bin", CONTENT)
     served.cuts = [100_000, 0]
     wanted = entry(server.address("a.bin"))
     with pytest.raises(LockstepError, match="after 100,000 of 300,000 bytes"):
-        fetch_one(wanted, tmp_path, heard, tries=1)
+        fetch_one(wanted, tmp_path, log, tries=1)
     assert names(tmp_path) == {"a.bin.part", "a.bin.part.json"}
     served.content = OTHER
-    assert fetch_one(wanted, tmp_path, heard).path.read_bytes() == OTHER
+    assert fetch_one(wanted, tmp_path, log).path.read_bytes() == OTHER
 
 
-def test_a_wrong_continuation_is_fetched_anew(server: FileServer, tmp_path: Path, heard: Heard) -> None:
-    """Without a tag the server cannot tell that the beginning was another file's; the digest can."""
+def test_a_wrong_continuation_is_downloaded_again(server: FileServer, tmp_path: Path, log: Log) -> None:
+    """Without an ETag the server cannot detect that the first part belongs to another file; the digest does."""
     served = server.serve("a.bin", OTHER)
     served.cuts, served.tag = [100_000, 0], False
     wanted = entry(known(server.address("a.bin")))
     with pytest.raises(LockstepError, match="after 100,000"):
-        fetch_one(wanted, tmp_path, heard, tries=1)
+        fetch_one(wanted, tmp_path, log, tries=1)
     served.content = CONTENT
-    assert fetch_one(wanted, tmp_path, heard).path.read_bytes() == CONTENT
-    assert "the continued file is not right" in heard
+    assert fetch_one(wanted, tmp_path, log).path.read_bytes() == CONTENT
+    assert "the resumed file has the wrong content" in log
 
 
-def test_a_mirror_continues_what_the_first_source_began(server: FileServer, tmp_path: Path, heard: Heard) -> None:
+def test_a_mirror_resumes_the_download_of_the_first_source(server: FileServer, tmp_path: Path, log: Log) -> None:
     server.serve("one/a.bin", CONTENT).cuts = [200_000, 0]
     server.serve("two/a.bin", CONTENT)
     wanted = entry(known(server.address("one/a.bin")), known(server.address("two/a.bin")))
-    assert fetch_one(wanted, tmp_path, heard).path.read_bytes() == CONTENT
+    assert fetch_one(wanted, tmp_path, log).path.read_bytes() == CONTENT
     assert server.ranges("two/a.bin") == ["bytes=200000-"]
 
 
 @pytest.mark.parametrize("failures", [[503], [500, 429]])
-def test_a_busy_server_is_asked_again(server: FileServer, tmp_path: Path, heard: Heard, failures: list[int]) -> None:
+def test_a_busy_server_is_retried(server: FileServer, tmp_path: Path, log: Log, failures: list[int]) -> None:
     server.serve("a.bin", CONTENT).failures = failures
-    assert fetch_one(entry(server.address("a.bin")), tmp_path, heard).path.read_bytes() == CONTENT
-    assert "trying again" in heard
+    assert fetch_one(entry(server.address("a.bin")), tmp_path, log).path.read_bytes() == CONTENT
+    assert "trying again" in log
 
 
-def test_a_missing_file_is_not_asked_for_again(server: FileServer, tmp_path: Path, heard: Heard) -> None:
+def test_a_missing_file_is_not_requested_again(server: FileServer, tmp_path: Path, log: Log) -> None:
     with pytest.raises(LockstepError, match="the server answers 404"):
-        fetch_one(entry(server.address("a.bin")), tmp_path, heard)
+        fetch_one(entry(server.address("a.bin")), tmp_path, log)
     assert len(server.asked) == 1
 
 
-def test_a_server_that_never_gets_further_is_given_up(server: FileServer, tmp_path: Path, heard: Heard) -> None:
+def test_downloads_without_progress_are_given_up(server: FileServer, tmp_path: Path, log: Log) -> None:
     served = server.serve("a.bin", CONTENT)
     served.cuts, served.ranges = [100_000] * 9, False
     with pytest.raises(LockstepError, match="after 100,000 of 300,000 bytes"):
-        fetch_one(entry(server.address("a.bin")), tmp_path, heard)
+        fetch_one(entry(server.address("a.bin")), tmp_path, log)
     assert len(server.asked) == 4
     assert "a.bin" not in names(tmp_path)
 
 
-def test_the_next_source_is_tried(server: FileServer, tmp_path: Path, heard: Heard) -> None:
+def test_the_next_source_is_tried(server: FileServer, tmp_path: Path, log: Log) -> None:
     server.serve("wrong.bin", OTHER)
     server.serve("right.bin", CONTENT)
     dead = f"http://127.0.0.1:{free_port()}/a.bin"
     wanted = entry(dead, known(server.address("wrong.bin")), known(server.address("right.bin")))
-    found = fetch_one(wanted, tmp_path, heard)
-    assert found.path.read_bytes() == CONTENT
-    assert found.address == server.address("right.bin")
-    assert "the connection is refused" in heard
-    assert "is not what it should be" in heard
+    piece = fetch_one(wanted, tmp_path, log)
+    assert piece.path.read_bytes() == CONTENT
+    assert piece.address == server.address("right.bin")
+    assert "the connection is refused" in log
+    assert "has the digest sha256:" in log
     assert names(tmp_path) == {"right.bin", "right.bin.json"}
 
 
 @pytest.mark.parametrize(
     ("digest", "size", "message"),
-    [(DIGEST, None, "is not what it should be"), (None, 299_999, "has 300,000 bytes instead of 299,999")],
+    [(DIGEST, None, "has the digest sha256:"), (None, 299_999, "has 300,000 bytes instead of 299,999")],
 )
 def test_wrong_content_never_gets_the_name(
-    server: FileServer, tmp_path: Path, heard: Heard, digest: str | None, size: int | None, message: str
+    server: FileServer, tmp_path: Path, log: Log, digest: str | None, size: int | None, message: str
 ) -> None:
     server.serve("a.bin", OTHER)
     wanted = entry({"address": server.address("a.bin"), "digest": digest, "bytes": size})
     with pytest.raises(LockstepError, match=message):
-        fetch_one(wanted, tmp_path, heard)
+        fetch_one(wanted, tmp_path, log)
     assert names(tmp_path) == set()
 
 
-def test_a_damaged_file_in_the_cache_is_fetched_again(server: FileServer, tmp_path: Path, heard: Heard) -> None:
+def test_a_damaged_file_in_the_cache_is_fetched_again(server: FileServer, tmp_path: Path, log: Log) -> None:
     server.serve("a.bin", CONTENT)
     wanted = entry(server.address("a.bin"))
-    path = fetch_one(wanted, tmp_path, heard).path
+    path = fetch_one(wanted, tmp_path, log).path
     path.write_bytes(CONTENT[:-1] + b"?")
-    assert fetch_one(wanted, tmp_path, heard).path.read_bytes() == CONTENT
-    assert "damaged in the cache" in heard
+    assert fetch_one(wanted, tmp_path, log).path.read_bytes() == CONTENT
+    assert "damaged in the cache" in log
 
 
-def test_a_digest_that_is_not_recorded_is_that_of_the_first_download(
-    server: FileServer, tmp_path: Path, heard: Heard
+def test_without_a_recorded_digest_later_downloads_must_match_the_first(
+    server: FileServer, tmp_path: Path, log: Log
 ) -> None:
     served = server.serve("a.bin", CONTENT)
     wanted = entry(server.address("a.bin"))
-    found = fetch_one(wanted, tmp_path, heard)
-    assert found.recorded is None
-    assert "digest not recorded" in heard
-    found.path.unlink()
+    piece = fetch_one(wanted, tmp_path, log)
+    assert piece.recorded is None
+    assert "digest not recorded" in log
+    piece.path.unlink()
     served.content = OTHER
-    with pytest.raises(LockstepError, match="is not what was first downloaded") as caught:
-        fetch_one(wanted, tmp_path, heard)
+    with pytest.raises(LockstepError, match="differs from the first download") as caught:
+        fetch_one(wanted, tmp_path, log)
     assert "a.bin.json" in caught.value.remedy
     assert names(tmp_path) == {"a.bin.json"}
 
 
-def test_a_name_that_cannot_be_resolved_is_said(tmp_path: Path, heard: Heard) -> None:
+def test_a_server_name_that_cannot_be_resolved_is_reported(tmp_path: Path, log: Log) -> None:
     with pytest.raises(LockstepError, match="the name of the server cannot be resolved"):
-        fetch_one(entry("http://nowhere.invalid/a.bin"), tmp_path, heard, tries=1)
+        fetch_one(entry("http://nowhere.invalid/a.bin"), tmp_path, log, tries=1)
 
 
-def test_a_folder_is_used_without_network(tmp_path: Path, heard: Heard) -> None:
+def test_a_folder_is_used_without_network(tmp_path: Path, log: Log) -> None:
     (tmp_path / "a.bin").write_bytes(CONTENT)
     address = f"http://127.0.0.1:{free_port()}/a.bin"
-    found = fetch_one(entry(known(address)), tmp_path / "cache", heard, folder=tmp_path)
-    assert found.path == tmp_path / "a.bin"
+    piece = fetch_one(entry(known(address)), tmp_path / "cache", log, folder=tmp_path)
+    assert piece.path == tmp_path / "a.bin"
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_folder_may_hold_a_piece_under_another_name(tmp_path: Path, heard: Heard) -> None:
+def test_a_folder_may_hold_a_piece_under_another_name(tmp_path: Path, log: Log) -> None:
     (tmp_path / "plain.bin").write_bytes(CONTENT)
     wanted = entry("http://127.0.0.1:1/a.bin", also=("plain.bin",))
-    assert fetch_one(wanted, tmp_path, heard, folder=tmp_path).path == tmp_path / "plain.bin"
+    assert fetch_one(wanted, tmp_path, log, folder=tmp_path).path == tmp_path / "plain.bin"
 
 
-def test_a_folder_without_the_piece_is_told_its_names(tmp_path: Path, heard: Heard) -> None:
+def test_the_names_of_a_missing_piece_are_listed(tmp_path: Path, log: Log) -> None:
     with pytest.raises(LockstepError, match=r"does not hold dull_\*\.deb or dull-1\.0\.tgz or plain\.bin"):
-        fetch_one(entry("apt:dull", "npm:dull@1.0", also=("plain.bin",)), tmp_path, heard, folder=tmp_path)
+        fetch_one(entry("apt:dull", "npm:dull@1.0", also=("plain.bin",)), tmp_path, log, folder=tmp_path)
 
 
-def test_a_wrong_file_in_a_folder_is_refused(tmp_path: Path, heard: Heard) -> None:
+def test_a_wrong_file_in_a_folder_is_refused(tmp_path: Path, log: Log) -> None:
     (tmp_path / "a.bin").write_bytes(OTHER)
-    with pytest.raises(LockstepError, match="is not what it should be"):
-        fetch_one(entry(known("http://127.0.0.1:1/a.bin")), tmp_path, heard, folder=tmp_path)
+    with pytest.raises(LockstepError, match="has the digest sha256:"):
+        fetch_one(entry(known("http://127.0.0.1:1/a.bin")), tmp_path, log, folder=tmp_path)
 
 
 @pytest.mark.parametrize("address", ["apt:lockstep-no-such-package", "npm:lockstep-no-such-package@0"])
 def test_a_package_manager_that_is_missing_is_named(
-    tmp_path: Path, heard: Heard, monkeypatch: pytest.MonkeyPatch, address: str
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LockstepError, match="is not installed") as caught:
-        fetch_one(entry(address), tmp_path, heard)
+        fetch_one(entry(address), tmp_path, log)
     assert "--from" in caught.value.remedy
 
 
-def test_a_package_manager_that_fails_is_quoted(tmp_path: Path, heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_manager_that_fails_is_quoted(tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "apt-get"
     program.write_text("#!/bin/sh\necho 'E: Unable to locate package dull' >&2\nexit 100\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     with pytest.raises(LockstepError, match="failed: Unable to locate package dull") as caught:
-        fetch_one(entry("apt:dull"), tmp_path, heard)
+        fetch_one(entry("apt:dull"), tmp_path, log)
     assert "apt-get update" in caught.value.remedy
 
 
 def test_test_sets_come_with_the_address_and_digest_of_sacrebleu() -> None:
     from sacrebleu.dataset import DATASETS
 
-    found, theirs = resolve(Source(address="sacrebleu:wmt14/full")), DATASETS["wmt14/full"]
-    assert [found.address] == theirs.data
-    assert [found.digest] == [f"md5:{digest}" for digest in theirs.md5 or ()]
+    resolved, theirs = resolve(Source(address="sacrebleu:wmt14/full")), DATASETS["wmt14/full"]
+    assert [resolved.address] == theirs.data
+    assert [resolved.digest] == [f"md5:{digest}" for digest in theirs.md5 or ()]
     with pytest.raises(LockstepError, match="no data set 'wmt1'"):
         resolve(Source(address="sacrebleu:wmt1"))
 
@@ -293,8 +293,8 @@ def text(count: int, language: str) -> bytes:
     return gzip.compress("".join(f"{language} {random.Random(n).random()}\n" for n in range(count)).encode())
 
 
-def test_kill_during_a_download_and_starting_again_goes_on(server: FileServer, tmp_path: Path) -> None:
-    """The real command, killed for real, gives the same bytes as one that was left alone."""
+def test_a_killed_download_is_resumed(server: FileServer, tmp_path: Path) -> None:
+    """The command, killed and started again, gives the same bytes as one that was not interrupted."""
     pieces = {
         f"{name}.{language}.gz": text(20_000, language) for name in ("train", "valid") for language in ("en", "de")
     }
@@ -323,7 +323,7 @@ def test_kill_during_a_download_and_starting_again_goes_on(server: FileServer, t
     again = lockstep(*words)
     assert "train.en.gz: already there" in again.stderr
     assert "train.de.gz: already there" in again.stderr
-    assert f"valid.en.gz: going on from {have / 1e6:.1f} MB" in again.stderr
+    assert f"valid.en.gz: resuming at {have / 1e6:.1f} MB" in again.stderr
     assert server.ranges("valid.en.gz") == ["", f"bytes={have}-"]
     assert server.ranges("train.en.gz") == [""]
 

@@ -1,4 +1,4 @@
-"""Folders of picture files become images to train on: every picture once, classes mixed, always the same ones held out."""
+"""Folders of image files become a corpus: every image once, classes mixed, always the same test images."""
 
 import json
 import os
@@ -13,8 +13,8 @@ from PIL import Image
 from lockstep.config import build
 from lockstep.data.catalog import entries
 from lockstep.data.catalog.get import get
-from lockstep.data.images.image_folders import find, make
-from lockstep.data.images.image_set import ImageCorpus, picture
+from lockstep.data.images.image_folders import find_images, make_images
+from lockstep.data.images.image_set import ImageCorpus, read_image
 from lockstep.errors import LockstepError
 
 SHADES = {"dark": 20, "light": 220}
@@ -30,13 +30,13 @@ def mixed(tmp_path: Path) -> Path:
     for number in range(40):
         for kind, shade in SHADES.items():
             draw(tmp_path / "mixed" / kind, f"{number}.{'png' if number % 2 else 'JPG'}", shade)
-    (tmp_path / "mixed" / "dark" / "notes.txt").write_text("no picture")
+    (tmp_path / "mixed" / "dark" / "notes.txt").write_text("not an image")
     return tmp_path / "mixed"
 
 
-def test_every_picture_becomes_an_image_of_its_class(mixed: Path, tmp_path: Path) -> None:
+def test_every_image_file_becomes_an_image_of_its_class(mixed: Path, tmp_path: Path) -> None:
     seen = list[tuple[str, int, int]]()
-    made = make(mixed, tmp_path / "to", 16, progress=lambda *told: seen.append(told))
+    made = make_images(mixed, tmp_path / "to", 16, progress=lambda *report: seen.append(report))
     assert made["classes"] == ["dark", "light"]
     assert sum(made["counts"].values()) == 80
     assert {(name, done) for name, done, total in seen if done == total} == set(made["counts"].items())
@@ -49,35 +49,35 @@ def test_every_picture_becomes_an_image_of_its_class(mixed: Path, tmp_path: Path
     assert [sum(facts["classes"]) for facts in corpus.facts["sets"].values()] == list(made["counts"].values())
 
 
-def test_the_same_pictures_are_kept_for_the_test_when_more_are_added(mixed: Path) -> None:
-    before = {path for path, _ in find(mixed).sets["test"]}
+def test_test_images_stay_the_same_when_files_are_added(mixed: Path) -> None:
+    before = {path for path, _ in find_images(mixed).sets["test"]}
     assert 2 <= len(before) <= 20
     draw(mixed / "dark", "one-more.png", 20)
-    assert before <= {path for path, _ in find(mixed).sets["test"]}
-    assert not before & {path for path, _ in find(mixed).sets["train"]}
+    assert before <= {path for path, _ in find_images(mixed).sets["test"]}
+    assert not before & {path for path, _ in find_images(mixed).sets["train"]}
 
 
-def test_classes_are_mixed_so_that_the_last_images_may_be_held_out(mixed: Path, tmp_path: Path) -> None:
-    make(mixed, tmp_path / "to", 8)
+def test_classes_are_mixed_so_that_the_last_images_can_be_held_out(mixed: Path, tmp_path: Path) -> None:
+    make_images(mixed, tmp_path / "to", 8)
     labels = ImageCorpus.open(tmp_path / "to", hold_out=15).sets["validation"].labels
     assert 3 <= labels.sum() <= 12
 
 
 @pytest.mark.parametrize("name", ["test", "Valid"])
-def test_a_test_set_of_ones_own_is_kept_apart(tmp_path: Path, name: str) -> None:
+def test_a_folder_of_test_images_becomes_the_test_set(tmp_path: Path, name: str) -> None:
     for number in range(10):
         for kind, shade in SHADES.items():
             draw(tmp_path / "own" / "train" / kind, f"{number}.png", shade)
     draw(tmp_path / "own" / name / "dark" / "deeper", "1.png", 20)
-    made = make(tmp_path / "own", tmp_path / "to", 8, grey=True)
+    made = make_images(tmp_path / "own", tmp_path / "to", 8, grey=True)
     assert made["counts"] == {"train": 20, "test": 1}
     corpus = ImageCorpus.open(tmp_path / "to")
     assert corpus.sets["test"].images.shape == (1, 1, 8, 8)
     assert corpus.sets["test"].labels.tolist() == [0]
 
 
-def test_the_config_is_one_that_train_takes_and_may_be_edited(mixed: Path, tmp_path: Path) -> None:
-    make(mixed, tmp_path / "to", 8)
+def test_the_config_is_valid_and_may_be_edited(mixed: Path, tmp_path: Path) -> None:
+    make_images(mixed, tmp_path / "to", 8)
     path = tmp_path / "to" / "to.yaml"
     config = build(yaml.safe_load(path.read_text()), "to.yaml")
     assert config.task_name == "classification"
@@ -91,51 +91,51 @@ def test_the_config_is_one_that_train_takes_and_may_be_edited(mixed: Path, tmp_p
     }
 
 
-def test_what_cannot_be_learned_from_ends_in_a_sentence(mixed: Path, tmp_path: Path) -> None:
+def test_folders_without_usable_images_are_refused(mixed: Path, tmp_path: Path) -> None:
     def refused(folder: Path, to: str = "to") -> str:
         with pytest.raises(LockstepError) as caught:
-            make(folder, tmp_path / to, 8)
+            make_images(folder, tmp_path / to, 8)
         assert not (tmp_path / "to").exists()
         assert not list(tmp_path.glob(".to.partial*"))
         return caught.value.message
 
     assert "There is no folder" in refused(tmp_path / "nowhere")
     assert "holds 0 classes" in refused(mixed / "dark")
-    assert "is there already" in refused(mixed, "mixed")
+    assert "already exists" in refused(mixed, "mixed")
     (mixed / "empty").mkdir()
-    assert "no picture of the class empty to learn from" in refused(mixed)
+    assert "no training image of the class empty" in refused(mixed)
     (mixed / "empty").rmdir()
     (mixed / "dark" / "3.png").write_bytes(b"nonsense")
-    assert "3.png cannot be read: it is no picture" in refused(mixed)
+    assert "3.png cannot be read: it is damaged or not an image" in refused(mixed)
     for number in range(4, 11):
         (mixed / "light" / f"{number}.png").write_bytes(b"nonsense")
     message = refused(mixed)
-    assert message.count("cannot be read") == 5
-    assert message.endswith("So it is with 3 more.")
+    assert message.count("cannot be read:") == 5
+    assert message.endswith("3 more cannot be read.")
 
 
 @pytest.mark.parametrize("names", [("train",), ("Train", "holdout"), ("train", "val", "test"), ("train", "training")])
-def test_sets_that_are_not_clear_are_not_taken_for_classes(mixed: Path, tmp_path: Path, names: tuple[str, ...]) -> None:
+def test_ambiguous_folders_of_sets_are_refused(mixed: Path, tmp_path: Path, names: tuple[str, ...]) -> None:
     (tmp_path / "sets").mkdir()
     for name in names:
         shutil.copytree(mixed, tmp_path / "sets" / name)
-    with pytest.raises(LockstepError, match="which pictures are for training and which for the test is not clear"):
-        find(tmp_path / "sets")
+    with pytest.raises(LockstepError, match="not clear which images are for training and which for the test"):
+        find_images(tmp_path / "sets")
 
 
 def test_names_in_any_encoding_are_read(mixed: Path, tmp_path: Path) -> None:
     (mixed / "dark" / "1.png").rename(os.fsdecode(os.fsencode(mixed / "dark") + b"/\xe9t\xe9.png"))
-    assert sum(make(mixed, tmp_path / "to", 8)["counts"].values()) == 80
+    assert sum(make_images(mixed, tmp_path / "to", 8)["counts"].values()) == 80
 
 
 @pytest.mark.parametrize("kind", ["P6 nonsense", "P6\n4 4\n255\n"])
-def test_pictures_that_are_damaged_inside_end_in_a_sentence(mixed: Path, tmp_path: Path, kind: str) -> None:
+def test_damaged_image_files_are_named(mixed: Path, tmp_path: Path, kind: str) -> None:
     (mixed / "dark" / "damaged.ppm").write_text(kind)
     with pytest.raises(LockstepError, match=r"damaged\.ppm cannot be read"):
-        make(mixed, tmp_path / "to", 8)
+        make_images(mixed, tmp_path / "to", 8)
 
 
-def test_a_picture_cut_within_is_told(mixed: Path, tmp_path: Path) -> None:
+def test_an_image_with_a_damaged_chunk_is_named(mixed: Path, tmp_path: Path) -> None:
     noise = np.random.default_rng(1).integers(0, 256, (200, 200, 3), np.uint8)
     path = mixed / "dark" / "cut.png"
     Image.fromarray(noise).save(path)
@@ -143,33 +143,37 @@ def test_a_picture_cut_within_is_told(mixed: Path, tmp_path: Path) -> None:
     second = content.index(b"IDAT", content.index(b"IDAT") + 4)
     path.write_bytes(content[:second] + b"\0\0\0\0" + content[second + 4 :])
     with pytest.raises(LockstepError, match=r"cut\.png cannot be read"):
-        make(mixed, tmp_path / "to", 8)
+        make_images(mixed, tmp_path / "to", 8)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_points_of_16_bits_keep_their_range(tmp_path: Path, channels: int) -> None:
+def test_16_bit_pixels_keep_their_range(tmp_path: Path, channels: int) -> None:
     ramp = np.linspace(0, 65535, 64).astype(np.uint16).reshape(8, 8)
     Image.fromarray(ramp).save(tmp_path / "ramp.png")
-    assert np.array_equal(picture(tmp_path / "ramp.png", (channels, 8, 8))[0], (ramp >> 8).astype(np.uint8))
+    assert np.array_equal(read_image(tmp_path / "ramp.png", (channels, 8, 8))[0], (ramp >> 8).astype(np.uint8))
     Image.fromarray(ramp.astype(np.float32)).save(tmp_path / "float.tiff")
-    with pytest.raises(LockstepError, match="points of 32 bits"):
-        picture(tmp_path / "float.tiff", (channels, 8, 8))
+    with pytest.raises(LockstepError, match="32-bit pixels"):
+        read_image(tmp_path / "float.tiff", (channels, 8, 8))
 
 
 def test_records_of_another_shape_are_refused(mixed: Path, tmp_path: Path) -> None:
-    make(mixed, tmp_path / "to", 8)
+    make_images(mixed, tmp_path / "to", 8)
     source = json.loads((tmp_path / "to" / "source.json").read_text())
     known = ImageCorpus.open(tmp_path / "to").facts["digest"]
-    for shape, told in (([3, 9, 9], "are not records of"), (None, "are not records of"), ([24, 8], "tells a shape")):
+    for shape, message in (
+        ([3, 9, 9], "are not records of"),
+        (None, "are not records of"),
+        ([24, 8], "invalid shape"),
+    ):
         changed = {key: value for key, value in (source | {"shape": shape}).items() if value is not None}
         (tmp_path / "to" / "source.json").write_text(json.dumps(changed))
-        with pytest.raises(LockstepError, match=told):
+        with pytest.raises(LockstepError, match=message):
             ImageCorpus.open(tmp_path / "to")
     (tmp_path / "to" / "source.json").write_text(json.dumps(source | {"shape": [3, 16, 4]}))
     assert ImageCorpus.open(tmp_path / "to").facts["digest"] != known, "the same bytes, and other images"
 
 
-class Silent:
+class SilentLog:
     def say(self, line: str) -> None:
         pass
 
@@ -177,7 +181,7 @@ class Silent:
         pass
 
 
-def test_pictures_are_not_taken_for_the_known_corpus_of_that_name(mixed: Path, tmp_path: Path) -> None:
-    make(mixed, tmp_path / "cifar10", 8)
-    with pytest.raises(LockstepError, match="is there already and is not cifar10"):
-        get("cifar10", entries.load()["cifar10"], Silent(), to=tmp_path / "cifar10", cache=tmp_path / "cache")
+def test_own_images_are_not_taken_for_a_known_corpus_of_that_name(mixed: Path, tmp_path: Path) -> None:
+    make_images(mixed, tmp_path / "cifar10", 8)
+    with pytest.raises(LockstepError, match="already exists and is not cifar10"):
+        get("cifar10", entries.load()["cifar10"], SilentLog(), to=tmp_path / "cifar10", cache=tmp_path / "cache")

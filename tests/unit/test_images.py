@@ -1,4 +1,4 @@
-"""Images from files to batches: read whole, changed alike for every number of workers, each once per epoch."""
+"""Images from files to batches: complete, augmented alike for any number of workers, each once per epoch."""
 
 import json
 from pathlib import Path
@@ -12,8 +12,7 @@ from conftest import write_images
 from lockstep.data.corpus.batches import Position
 from lockstep.data.data_settings import AugmentSettings, BatchSettings
 from lockstep.data.images.augment import Draws, augment
-from lockstep.data.images.image_set import ImageCorpus, ImageSet
-from lockstep.data.images.image_set import picture as picture_of
+from lockstep.data.images.image_set import ImageCorpus, ImageSet, read_image
 from lockstep.errors import LockstepError
 from lockstep.files import digest
 from lockstep.models.model_settings import ResNetSettings
@@ -24,7 +23,7 @@ OFF = AugmentSettings(pad=0, flip=False, cutout=0)
 MODEL = ResNetSettings(name="resnet", depth=8, channels=2)
 
 
-def picture(count: int) -> np.ndarray:
+def random_images(count: int) -> np.ndarray:
     return np.random.default_rng(1).integers(0, 256, (count, 3, 6, 6), np.uint8)
 
 
@@ -57,21 +56,21 @@ def test_records_become_labels_and_colour_planes(folder: Path) -> None:
 
 def test_a_list_of_files_without_digests_is_refused(folder: Path) -> None:
     (folder / "source.json").write_text(json.dumps({"files": {"classes.txt": {"bytes": 5}}}))
-    with pytest.raises(LockstepError, match=r"does not tell bytes and digest of classes\.txt"):
+    with pytest.raises(LockstepError, match=r"has no bytes and digest of classes\.txt"):
         ImageCorpus.open(folder)
 
 
-def test_a_picture_is_turned_as_the_camera_was_held(tmp_path: Path) -> None:
+def test_an_image_is_rotated_by_its_exif_orientation(tmp_path: Path) -> None:
     image = Image.new("RGB", (40, 20))
     image.paste((250, 250, 250), (0, 0, 20, 20))  # the left half is white
-    turned = Image.Exif()
-    turned[0x0112] = 6  # to be turned by a quarter to the right: the left half comes on top
-    image.save(tmp_path / "photo.png", exif=turned)
-    read = picture_of(tmp_path / "photo.png", (3, 8, 4))
+    orientation = Image.Exif()
+    orientation[0x0112] = 6  # rotate by 90 degrees to the right: the left half comes on top
+    image.save(tmp_path / "photo.png", exif=orientation)
+    read = read_image(tmp_path / "photo.png", (3, 8, 4))
     assert read.shape == (3, 8, 4)
     assert read[:, 1].min() > 200
     assert read[:, 6].max() < 50
-    assert picture_of(tmp_path / "photo.png", (1, 8, 4)).shape == (1, 8, 4)
+    assert read_image(tmp_path / "photo.png", (1, 8, 4)).shape == (1, 8, 4)
 
 
 def test_classes_without_a_name_are_refused(folder: Path) -> None:
@@ -90,9 +89,14 @@ def test_images_too_small_for_the_short_network_are_refused(folder: Path) -> Non
     corpus = ImageCorpus.open(folder)
     small = {name: ImageSet(one.images[..., :6, :6], one.labels) for name, one in corpus.sets.items()}
     model = ResNetSettings(name="resnet", depth=9)
-    with pytest.raises(LockstepError, match="Images of 6 x 6 points are too small"):
+    with pytest.raises(LockstepError, match="Images of 6 x 6 pixels are too small"):
         Classification(
-            ImageCorpus(folder, small, corpus.classes, {}), BatchSettings(images=8), model, AugmentSettings(), 0.0, 1
+            ImageCorpus(folder, small, corpus.classes, corpus.facts),
+            BatchSettings(images=8),
+            model,
+            AugmentSettings(),
+            0.0,
+            1,
         )
 
 
@@ -104,15 +108,15 @@ def test_idx_files_have_one_channel(tmp_path: Path) -> None:
 
 
 def test_held_out_images_are_not_trained_on_and_change_the_digest(folder: Path) -> None:
-    whole, held = ImageCorpus.open(folder), ImageCorpus.open(folder, 10)
-    assert np.array_equal(held.sets["validation"].images, whole.sets["train"].images[40:])
-    assert len(held.sets["train"]) == 40
-    assert held.facts["digest"] != whole.facts["digest"]
+    full, reduced = ImageCorpus.open(folder), ImageCorpus.open(folder, 10)
+    assert np.array_equal(reduced.sets["validation"].images, full.sets["train"].images[40:])
+    assert len(reduced.sets["train"]) == 40
+    assert reduced.facts["digest"] != full.facts["digest"]
     with pytest.raises(LockstepError, match="leaves none"):
         ImageCorpus.open(folder, 50)
 
 
-def test_missing_and_damaged_images_end_in_a_sentence(folder: Path, tmp_path: Path) -> None:
+def test_missing_and_damaged_images_are_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(LockstepError, match="There are no images in"):
         ImageCorpus.open(tmp_path / "nowhere")
     with (folder / "test_batch.bin").open("ab") as file:
@@ -121,7 +125,7 @@ def test_missing_and_damaged_images_end_in_a_sentence(folder: Path, tmp_path: Pa
         ImageCorpus.open(folder)
 
 
-def test_the_remedy_for_missing_images_gets_those_that_were_asked_for(tmp_path: Path) -> None:
+def test_the_remedy_for_missing_images_depends_on_the_folder(tmp_path: Path) -> None:
     (tmp_path / "photos" / "cat").mkdir(parents=True)
     get, pictures, some = "lockstep data get fashion-mnist --to", "lockstep data pictures", "lockstep data list"
     for name, remedy in (("fashion-mnist", get), ("multi30k-en-de", some), ("photos", pictures), ("mine", some)):
@@ -134,7 +138,7 @@ def test_other_bytes_of_the_same_length_are_noticed(folder: Path) -> None:
     content = bytearray((folder / "test_batch.bin").read_bytes())
     content[100] ^= 1
     (folder / "test_batch.bin").write_bytes(content)
-    with pytest.raises(LockstepError, match=r"test_batch\.bin is not the file that source\.json tells of"):
+    with pytest.raises(LockstepError, match=r"test_batch\.bin does not match its digest in source\.json"):
         ImageCorpus.open(folder)
 
 
@@ -151,61 +155,61 @@ def test_every_image_needs_a_label(tmp_path: Path, labels: int) -> None:
 
 
 def test_without_augmentation_images_stay_as_they_are() -> None:
-    images = picture(4)
+    images = random_images(4)
     assert np.array_equal(augment(images, Draws(np.arange(4), 1, 1), OFF, FILL), images)
 
 
-def test_a_shift_is_a_window_on_the_framed_image() -> None:
-    images = picture(200)
-    framed = np.pad(images, ((0, 0), (0, 0), (2, 2), (2, 2)))
+def test_a_random_crop_is_part_of_the_padded_image() -> None:
+    images = random_images(200)
+    padded = np.pad(images, ((0, 0), (0, 0), (2, 2), (2, 2)))
     for channel in range(3):
-        framed[:, channel, :2] = framed[:, channel, -2:] = FILL[channel]
-        framed[:, channel, :, :2] = framed[:, channel, :, -2:] = FILL[channel]
-    shifted = augment(images, Draws(np.arange(200), 1, 1), replace_settings(pad=2), FILL)
-    found = set()
-    for image, frame in zip(shifted, framed, strict=True):
-        places = [(y, x) for y in range(5) for x in range(5) if np.array_equal(frame[:, y : y + 6, x : x + 6], image)]
-        assert places
-        found.add(places[0])
-    assert len(found) == 25, "every shift occurs"
+        padded[:, channel, :2] = padded[:, channel, -2:] = FILL[channel]
+        padded[:, channel, :, :2] = padded[:, channel, :, -2:] = FILL[channel]
+    cropped = augment(images, Draws(np.arange(200), 1, 1), replace_settings(pad=2), FILL)
+    offsets = set()
+    for image, frame in zip(cropped, padded, strict=True):
+        matches = [(y, x) for y in range(5) for x in range(5) if np.array_equal(frame[:, y : y + 6, x : x + 6], image)]
+        assert matches
+        offsets.add(matches[0])
+    assert len(offsets) == 25, "every offset occurs"
 
 
 def replace_settings(**on: int | bool) -> AugmentSettings:
     return OFF.model_copy(update=on)
 
 
-def test_about_half_of_the_images_are_mirrored() -> None:
-    images = picture(400)
+def test_about_half_of_the_images_are_flipped() -> None:
+    images = random_images(400)
     changed = augment(images, Draws(np.arange(400), 1, 1), replace_settings(flip=True), FILL)
     mirrored = [np.array_equal(new, old[..., ::-1]) for new, old in zip(changed, images, strict=True)]
-    kept = [np.array_equal(new, old) for new, old in zip(changed, images, strict=True)]
-    assert all(one or other for one, other in zip(mirrored, kept, strict=True))
+    unchanged = [np.array_equal(new, old) for new, old in zip(changed, images, strict=True)]
+    assert all(one or other for one, other in zip(mirrored, unchanged, strict=True))
     assert 150 < sum(mirrored) < 250
 
 
-def test_a_hole_has_the_usual_colour_and_at_most_its_size() -> None:
+def test_a_cutout_has_the_mean_colour_and_at_most_its_size() -> None:
     images = np.zeros((100, 3, 6, 6), np.uint8)
     changed = augment(images, Draws(np.arange(100), 1, 1), replace_settings(cutout=4), FILL)
     covered = (changed == FILL[:, None, None]).all(1).sum((1, 2))
     assert ((changed == 0) | (changed == FILL[:, None, None])).all()
     assert covered.max() == 16
-    assert covered.min() >= 4, "a quarter of it is left at a corner"
+    assert covered.min() >= 4, "a quarter of the square remains at a corner"
 
 
-def test_what_happens_to_an_image_depends_on_seed_step_and_image_only(folder: Path) -> None:
+def test_augmentation_depends_on_seed_step_and_image_only(folder: Path) -> None:
     made = task(folder)
-    (whole,) = made.micro_batches(np.array([5, 3, 40, 8]), 7)
+    (batch,) = made.micro_batches(np.array([5, 3, 40, 8]), 7)
     (part,) = made.micro_batches(np.array([8, 3]), 7)
-    assert torch.equal(whole.images[[3, 1]], part.images)
-    assert torch.equal(whole.labels[[3, 1]], part.labels)
+    assert torch.equal(batch.images[[3, 1]], part.images)
+    assert torch.equal(batch.labels[[3, 1]], part.labels)
     (later,) = made.micro_batches(np.array([5, 3, 40, 8]), 8)
-    assert not torch.equal(whole.images, later.images)
+    assert not torch.equal(batch.images, later.images)
     made.seed = 2
     (other,) = made.micro_batches(np.array([5, 3, 40, 8]), 7)
-    assert not torch.equal(whole.images, other.images)
+    assert not torch.equal(batch.images, other.images)
 
 
-def test_draws_are_spread_evenly() -> None:
+def test_random_numbers_are_uniform() -> None:
     draws = Draws(np.arange(9000), seed=3, step=5)
     counts = np.bincount(draws.below(9), minlength=9)
     assert counts.min() > 850
@@ -245,8 +249,8 @@ def test_micro_batches_are_refused(folder: Path) -> None:
         task(folder, BatchSettings(words=8))
 
 
-def test_a_hole_as_large_as_the_image_is_refused(folder: Path) -> None:
-    with pytest.raises(LockstepError, match="can cover a whole image of 32 x 32 points"):
+def test_a_cutout_as_large_as_the_image_is_refused(folder: Path) -> None:
+    with pytest.raises(LockstepError, match="can cover a whole image of 32 x 32 pixels"):
         Classification(
             ImageCorpus.open(folder), BatchSettings(images=8), MODEL, AugmentSettings(cutout=32), 0.0, seed=1
         )

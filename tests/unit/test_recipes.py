@@ -1,4 +1,4 @@
-"""How pieces become a corpus: archives, test sets, help pages, images."""
+"""Making a corpus from pieces: archives, test sets, help pages, images."""
 
 import gzip
 import io
@@ -14,7 +14,7 @@ from PIL import Image
 
 from lockstep.data.catalog.entries import CatalogEntry, load
 from lockstep.data.catalog.recipes import help_pages, image_archives, pairs
-from lockstep.data.catalog.recipes.archive import contents
+from lockstep.data.catalog.recipes.archive import read_archive
 from lockstep.errors import LockstepError
 
 
@@ -40,7 +40,7 @@ def deb(files: dict[str, bytes], name: str = "data.tar.xz") -> bytes:
 
 
 def read_all(path: Path) -> dict[str, bytes]:
-    return {name: content.read() for name, content in contents(path)}
+    return {name: content.read() for name, content in read_archive(path)}
 
 
 def text_entry(sets: dict[str, object], *names: str) -> CatalogEntry:
@@ -52,7 +52,7 @@ def text_entry(sets: dict[str, object], *names: str) -> CatalogEntry:
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, lzma.compress, zstandard.compress, bytes])
-def test_archives_are_read_whatever_they_are_compressed_with(tmp_path: Path, compress: object) -> None:
+def test_archives_are_read_with_any_compression(tmp_path: Path, compress: object) -> None:
     assert callable(compress)
     path = tmp_path / "archive"
     path.write_bytes(compress(tar({"./a/b.txt": b"hello", "c": b""})))
@@ -68,23 +68,23 @@ def test_debian_packages_are_read_without_dpkg(tmp_path: Path, name: str) -> Non
 
 @pytest.mark.parametrize("kind", ["tgz", "deb"])
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
-def test_a_cut_archive_ends_in_a_sentence(tmp_path: Path, kind: str, share: float) -> None:
+def test_a_truncated_archive_is_named(tmp_path: Path, kind: str, share: float) -> None:
     files = {f"{number}": np.random.default_rng(number).bytes(20_000) for number in range(3)}
-    whole = gzip.compress(tar(files)) if kind == "tgz" else deb(files)
+    intact = gzip.compress(tar(files)) if kind == "tgz" else deb(files)
     path = tmp_path / f"archive.{kind}"
-    path.write_bytes(whole[: int(len(whole) * share)])
+    path.write_bytes(intact[: int(len(intact) * share)])
     with pytest.raises(LockstepError, match="archive.* is damaged or cut off"):
         read_all(path)
 
 
-def test_parts_are_joined_in_order_as_they_are(tmp_path: Path) -> None:
+def test_parts_are_concatenated_in_order(tmp_path: Path) -> None:
     """Line separators other than the line feed stay inside their line; a missing last line feed is added."""
     (tmp_path / "a").write_bytes(gzip.compress(tar({"x/a.de": b"eins\nzwei", "x/a.en": b"one\ntwo\xe2\x80\xa8\n"})))
     (tmp_path / "b.en").write_bytes(b"three\n")
     (tmp_path / "b.de").write_bytes(gzip.compress(b"drei\n"))
     parts = [{"piece": "a", "files": ["a.en", "a.de"]}, {"pieces": ["b.en", "b.de"]}]
     entry = text_entry({"train": parts, "validation": parts[1:]}, "a", "b.en", "b.de")
-    counts = pairs.build(entry, {name: tmp_path / name for name in entry.pieces}, tmp_path)
+    counts = pairs.make_pairs(entry, {name: tmp_path / name for name in entry.pieces}, tmp_path)
     assert counts == {"train": 3, "validation": 1}
     assert (tmp_path / "train.en").read_bytes() == b"one\ntwo\xe2\x80\xa8\nthree\n"
     assert (tmp_path / "train.de").read_bytes() == b"eins\nzwei\ndrei\n"
@@ -97,12 +97,12 @@ def test_parts_are_joined_in_order_as_they_are(tmp_path: Path) -> None:
         ({"a.en": b"1\n"}, "holds no file a.de"),
     ],
 )
-def test_sides_that_do_not_fit_are_refused(tmp_path: Path, files: dict[str, bytes], message: str) -> None:
+def test_sides_with_different_line_counts_are_refused(tmp_path: Path, files: dict[str, bytes], message: str) -> None:
     (tmp_path / "a").write_bytes(tar(files))
     part = [{"piece": "a", "files": ["a.en", "a.de"]}]
     entry = text_entry({"train": part, "validation": part}, "a")
     with pytest.raises(LockstepError, match=message):
-        pairs.build(entry, {"a": tmp_path / "a"}, tmp_path)
+        pairs.make_pairs(entry, {"a": tmp_path / "a"}, tmp_path)
 
 
 SGM = """<srcset setid="newstest2013" srclang="any">
@@ -123,7 +123,7 @@ def test_test_sets_are_read_as_sacrebleu_reads_them(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(tar({"test/a.sgm": SGM.encode(), "test/b.sgm": SGM.encode()}))
     part = [{"piece": "a", "files": ["a.sgm", "b.sgm"]}]
     entry = text_entry({"train": part, "validation": part}, "a")
-    assert pairs.build(entry, {"a": tmp_path / "a"}, tmp_path) == {"train": 2, "validation": 2}
+    assert pairs.make_pairs(entry, {"a": tmp_path / "a"}, tmp_path) == {"train": 2, "validation": 2}
     assert (tmp_path / "validation.en").read_bytes() == (tmp_path / "theirs").read_bytes()
 
 
@@ -169,14 +169,14 @@ SWITCH = (
     ],
 )
 def test_help_paragraphs_become_sentence_pairs(english: str, german: str, expected: list[tuple[str, str]]) -> None:
-    assert list(help_pages.page_pairs(page(paragraph(1, english)), page(paragraph(1, german)))) == expected
+    assert list(help_pages.pair_pages(page(paragraph(1, english)), page(paragraph(1, german)))) == expected
 
 
-def test_help_paragraphs_are_joined_by_their_id() -> None:
+def test_help_paragraphs_are_paired_by_their_id() -> None:
     english = page(paragraph(1, "First of all"), paragraph(2, "Second of all"), paragraph(3, "x = open it", "code"))
     german = page(paragraph(2, "Als Zweites"), paragraph(3, "x = auf damit", "code"), paragraph(1, "Als Erstes"))
-    found = list(help_pages.page_pairs(english, german))
-    assert found == [("First of all", "Als Erstes"), ("Second of all", "Als Zweites")]
+    sentence_pairs = list(help_pages.pair_pages(english, german))
+    assert sentence_pairs == [("First of all", "Als Erstes"), ("Second of all", "Als Zweites")]
 
 
 def test_no_sentence_is_in_two_sets() -> None:
@@ -189,14 +189,14 @@ def test_no_sentence_is_in_two_sets() -> None:
         english[name], german[name] = (page(paragraph(1, shared[i]), paragraph(2, own[i])) for i in (0, 1))
     sets = help_pages.split(english, german)
     assert all(sets.values())
-    assert sum(len(found) for found in sets.values()) == 401
-    assert sum(shared in found for found in sets.values()) == 1
+    assert sum(len(part) for part in sets.values()) == 401
+    assert sum(shared in part for part in sets.values()) == 1
     assert shared not in sets["train"]
     assert help_pages.split(english, german) == sets
 
 
-def test_cifar_batches_are_rebuilt_from_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One picture row an image; a record is the label and then the three planes."""
+def test_cifar_batches_are_rebuilt_from_png_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of the PNG file is one image; a record is the label and then the three planes."""
     monkeypatch.setattr(image_archives, "BATCH_IMAGES", 4)
     draw = np.random.default_rng(1)
     expected, files = {}, {}
@@ -204,15 +204,15 @@ def test_cifar_batches_are_rebuilt_from_pictures(tmp_path: Path, monkeypatch: py
         records = draw.integers(0, 256, (4, 3073), dtype=np.uint8)
         records[:, 0] %= 10
         expected[name] = records
-        points = records[:, 1:].reshape(4, 3, 1024).transpose(0, 2, 1)
+        pixels = records[:, 1:].reshape(4, 3, 1024).transpose(0, 2, 1)
         buffer = io.BytesIO()
-        Image.fromarray(np.ascontiguousarray(points)).save(buffer, "png")
+        Image.fromarray(np.ascontiguousarray(pixels)).save(buffer, "png")
         files[f"package/{name}.png"] = buffer.getvalue()
     labels = np.concatenate([expected[name][:, 0] for name in image_archives.BATCHES]).tolist()
     files["package/train_lables.json"] = json.dumps(labels[:20]).encode()
     files["package/test_lables.json"] = json.dumps(labels[20:]).encode()
     (tmp_path / "a.tgz").write_bytes(gzip.compress(tar(files)))
-    assert image_archives.cifar10(load()["cifar10"], {"images": tmp_path / "a.tgz"}, tmp_path) == {
+    assert image_archives.make_cifar10(load()["cifar10"], {"images": tmp_path / "a.tgz"}, tmp_path) == {
         "train": 20,
         "test": 4,
     }
@@ -223,12 +223,12 @@ def test_cifar_batches_are_rebuilt_from_pictures(tmp_path: Path, monkeypatch: py
 def test_official_cifar_batches_are_copied(tmp_path: Path) -> None:
     files = {f"cifar-10-batches-bin/{name}.bin": name.encode() * 3073 for name in image_archives.BATCHES}
     (tmp_path / "a.tgz").write_bytes(gzip.compress(tar(files)))
-    image_archives.cifar10(load()["cifar10"], {"images": tmp_path / "a.tgz"}, tmp_path)
+    image_archives.make_cifar10(load()["cifar10"], {"images": tmp_path / "a.tgz"}, tmp_path)
     assert (tmp_path / "test_batch.bin").read_bytes() == b"test_batch" * 3073
     (tmp_path / "b.tgz").write_bytes(gzip.compress(tar({"a": b""})))
     (tmp_path / "empty").mkdir()
     with pytest.raises(LockstepError, match="holds no data_batch_1"):
-        image_archives.cifar10(load()["cifar10"], {"images": tmp_path / "b.tgz"}, tmp_path / "empty")
+        image_archives.make_cifar10(load()["cifar10"], {"images": tmp_path / "b.tgz"}, tmp_path / "empty")
 
 
 def idx(count: int, sizes: tuple[int, ...]) -> bytes:
@@ -243,7 +243,7 @@ def test_idx_files_are_unpacked_and_counted(tmp_path: Path) -> None:
         for what, sizes in {"images-idx3": (28, 28), "labels-idx1": ()}.items()
     }
     (tmp_path / "a.deb").write_bytes(deb(files))
-    assert image_archives.idx(load()["fashion-mnist"], {"images": tmp_path / "a.deb"}, tmp_path) == {
+    assert image_archives.make_idx(load()["fashion-mnist"], {"images": tmp_path / "a.deb"}, tmp_path) == {
         "train": 3,
         "test": 2,
     }
@@ -251,4 +251,4 @@ def test_idx_files_are_unpacked_and_counted(tmp_path: Path) -> None:
     files["usr/share/t10k-labels-idx1-ubyte.gz"] = gzip.compress(idx(1, ()))
     (tmp_path / "a.deb").write_bytes(deb(files))
     with pytest.raises(LockstepError, match="2 test images but 1 labels"):
-        image_archives.idx(load()["fashion-mnist"], {"images": tmp_path / "a.deb"}, tmp_path)
+        image_archives.make_idx(load()["fashion-mnist"], {"images": tmp_path / "a.deb"}, tmp_path)

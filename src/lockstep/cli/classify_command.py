@@ -30,7 +30,7 @@ def classify(
     import torch
 
     from lockstep.cli.common import find_model_folder, print_json
-    from lockstep.data.images.image_set import picture
+    from lockstep.data.images.image_set import read_image
     from lockstep.remote.reading import with_model
     from lockstep.tasks.classification import image_batch, load
     from lockstep.team import pick_device
@@ -40,7 +40,7 @@ def classify(
     found = list[dict[str, Any]]()
     for begin in range(0, len(pictures), AT_ONCE):
         part = pictures[begin : begin + AT_ONCE]
-        images = np.stack([picture(path, known["shape"]) for path in part])
+        images = np.stack([read_image(path, known["shape"]) for path in part])
         with torch.inference_mode():
             scores = module.scores(image_batch(images, np.zeros(len(part))).to(device).images)
         best = scores.softmax(-1).topk(min(top, len(known["classes"])))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from lockstep.data.catalog.entries import CatalogEntry
-    from lockstep.data.catalog.get import Result
+    from lockstep.data.catalog.get import CatalogCorpus
 
 app = typer.Typer(help="List known corpora, get one, make one of pictures, look into them.", no_args_is_help=True)
 app.command()(describe)
@@ -92,7 +92,7 @@ def get(
         result = get_corpus(name, entry, talk, to=target, cache=cache_folder(cache), folder=folder, tries=tries)
     if as_json:
         config = str(result.config) if result.config else None
-        print_json({"folder": str(result.folder), "made": result.made, "config": config} | result.facts)
+        print_json({"folder": str(result.folder), "made": result.made, "config": config, **result.facts})
         return
     _print_result(name, result)
 
@@ -103,7 +103,7 @@ def pictures(
         Path, typer.Argument(help="FOLDER/CLASS/*.jpg, or train/ and test/ with a folder for each class.")
     ],
     to: Annotated[Path | None, typer.Option("--to", help="The folder to make; corpora/FOLDER when not given.")] = None,
-    size: Annotated[int, typer.Option(min=8, max=1024, help="Points of an image's side; pictures are squeezed.")] = 32,
+    size: Annotated[int, typer.Option(min=8, max=1024, help="Side of an image in pixels; image files are resized.")] = 32,
     grey: Annotated[bool, typer.Option("--grey", help="Without colours.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
 ) -> None:
@@ -113,21 +113,21 @@ def pictures(
     that `train` takes as it is.
     """
     from lockstep.cli.common import print_json
-    from lockstep.data.images.image_folders import make
+    from lockstep.data.images.image_folders import make_images
 
     target = (to or Path("corpora") / folder.resolve().name).expanduser()
     with _Terminal(counts=True) as talk:
-        made = make(folder.expanduser(), target, size, grey, talk.progress)
+        made = make_images(folder.expanduser(), target, size, grey, talk.progress)
     config = target / f"{target.name}.yaml"
     if as_json:
-        print_json({"folder": str(target), "config": str(config)} | made)
+        print_json({"folder": str(target), "config": str(config), **made})
         return
     counts = ", ".join(f"{name} {count:,}" for name, count in made["counts"].items())
     print(f"Images of {len(made['classes'])} classes are in {_near(target)}: {counts}")
     print(f"Next: lockstep train {_near(config)}")
 
 
-def _print_result(name: str, result: "Result") -> None:
+def _print_result(name: str, result: "CatalogCorpus") -> None:
     counts = ", ".join(f"{key} {count:,}" for key, count in result.facts["counts"].items())
     place = _near(result.folder)
     print(f"{name} is in {place}: {counts}" if result.made else f"{name} is already in {place}: {counts}")

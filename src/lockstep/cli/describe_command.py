@@ -51,7 +51,7 @@ def _print_images(console: "Console", path: Path, facts: dict[str, Any]) -> None
     from rich.markup import escape
 
     channels, height, width = facts["shape"]
-    what = f"{width} x {height} points, {channels} channel{'s' * (channels > 1)}, {len(facts['classes'])} classes"
+    what = f"{width} x {height} pixels, {channels} channel{'s' * (channels > 1)}, {len(facts['classes'])} classes"
     console.print(f"[bold]{escape(str(path))}[/]: images of {what}")
     sets = facts["sets"]
     table = _table("Images of each class", ["class"], list(sets))
@@ -73,7 +73,7 @@ def read_facts(path: Path) -> dict[str, Any]:
     from lockstep.run.directory import RunDirectory
 
     if (path / SOURCE).exists() and (path / CLASSES).exists():
-        return ImageCorpus.open(path).facts
+        return dict(ImageCorpus.open(path).facts)
     for place in (path / INDEX, RunDirectory(path).data):
         if (facts := read_json(place)) is None:
             continue

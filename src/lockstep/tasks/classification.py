@@ -104,29 +104,29 @@ class Classification:
         shape = corpus.sets["train"].images.shape
         if augmentation.cutout >= min(shape[2:]):
             raise LockstepError(
-                f"data.augment.cutout={augmentation.cutout} can cover a whole image of {shape[3]} x {shape[2]} points.",
+                f"data.augment.cutout={augmentation.cutout} can cover a whole image of {shape[3]} x {shape[2]} pixels.",
                 "Choose a quarter to half of it.",
                 code=2,
             )
         if model.depth == 9 and min(shape[2:]) < 8:
             raise LockstepError(
-                f"Images of {shape[3]} x {shape[2]} points are too small for model.depth=9, which halves them three times.",
+                f"Images of {shape[3]} x {shape[2]} pixels are too small for model.depth=9, which halves them three times.",
                 "Choose another depth.",
                 code=2,
             )
         self.corpus, self.model_settings, self.augmentation, self.seed = corpus, model, augmentation, seed
         self.label_smoothing = label_smoothing
         self.width = model.first_channels
-        self.data_folder, self.data_facts = corpus.folder, corpus.facts
+        self.data_folder, self.data_facts = corpus.folder, dict(corpus.facts)
         self.train = corpus.sets["train"]
-        self.fill = np.array(corpus.usual[0]).round().astype(np.uint8)
+        self.fill = np.array(corpus.channel_statistics[0]).round().astype(np.uint8)
         ones = np.ones(len(self.train), np.int32)
         settings = BatchSettings(sentences=batch.images, bucket=False, shuffle=batch.shuffle, balance=False)
         self.order = Order(ones, ones, settings, seed)
 
     def module(self) -> ClassificationLoss:
         model = ResNet(self.model_settings, self.train.images.shape[1], len(self.corpus.classes))
-        return ClassificationLoss(model, self.corpus.usual, self.label_smoothing)
+        return ClassificationLoss(model, self.corpus.channel_statistics, self.label_smoothing)
 
     def batches(self, epoch: int, cursor: int) -> Iterator[GlobalBatch]:
         return self.order.batches(Position(epoch, cursor))

@@ -1,1 +1,1 @@
-"""Known corpora: where they come from and how they are fetched."""
+"""The catalog of known corpora: where they come from, and how they are downloaded and made."""

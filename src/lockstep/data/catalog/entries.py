@@ -1,6 +1,6 @@
-"""The catalog: what each known corpus is made of, where its pieces come from and on which terms.
+"""The catalog: what each known corpus consists of, where its pieces come from, and its licence.
 
-The entries are data (`catalog.yaml`), so a user's own file of the same form can add some or change an address.
+The entries are data (`catalog.yaml`). A user's own file of the same form can add entries or change addresses.
 """
 
 import difflib
@@ -14,44 +14,46 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from lockstep.errors import LockstepError
 from lockstep.settings import Settings
 
+SOURCE, CLASSES = "source.json", "classes.txt"
+"""Files of a folder that the catalog makes: where it comes from, and the names of image classes."""
 BUILT_IN = Path(__file__).with_name("catalog.yaml")
 Digest = Annotated[str, Field(pattern=r"^(md5:[0-9a-f]{32}|sha1:[0-9a-f]{40}|sha256:[0-9a-f]{64})$")]
 SetName = Literal["train", "validation", "test"]
 
 
 class Source(Settings):
-    """One place that a piece can be fetched from."""
+    """An address that a piece can be downloaded from."""
 
     address: Annotated[str, Field(pattern=r"^(https?://|apt:|npm:|sacrebleu:).+")]
     """`http(s)://...`, `apt:PACKAGE`, `npm:PACKAGE@VERSION` or `sacrebleu:SET`."""
     bytes: int | None = None
-    """Its size, where it is known."""
+    """The size of the file, if it is known."""
     digest: Digest | None = None
-    """Its digest, where it is known for certain."""
+    """The digest of the file, if it is known."""
 
 
-def _from_address(value: Any) -> Any:
+def _wrap_address(value: object) -> object:
     return {"address": value} if isinstance(value, str) else value
 
 
 class Piece(Settings):
-    """One file to fetch."""
+    """One file to download."""
 
-    sources: Annotated[list[Annotated[Source, BeforeValidator(_from_address)]], Field(min_length=1)]
-    """Tried in this order; an address alone is enough."""
+    sources: Annotated[list[Annotated[Source, BeforeValidator(_wrap_address)]], Field(min_length=1)]
+    """Addresses, tried in this order. A plain string is an address without size and digest."""
     also: list[str] = []
-    """Other names that the file may have in a folder given with --from."""
+    """Other names that the file may have in the folder of --from."""
 
 
 class CatalogPart(Settings):
-    """A run of sentence pairs: two files of one archive, or two pieces."""
+    """A part of a set of sentence pairs: two files of one archive, or two pieces."""
 
     piece: str | None = None
-    """An archive."""
+    """The name of an archive among the pieces."""
     files: tuple[str, str] | None = None
-    """Names of source and target file in that archive, in whatever folder of it."""
+    """Names of the source and the target file in that archive, without folders."""
     pieces: tuple[str, str] | None = None
-    """Source and target file as pieces of their own (plain or compressed)."""
+    """The names of two pieces, the source and the target file (plain or compressed)."""
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
@@ -60,47 +62,47 @@ class CatalogPart(Settings):
         return self
 
     def names(self) -> tuple[str, str]:
-        """Source and target by name."""
+        """Returns the names of the source and the target file."""
         names = self.files or self.pieces
         assert names is not None
         return names
 
     def needs(self) -> tuple[str, ...]:
-        """The pieces that it is read from."""
+        """Returns the names of the pieces that this part is read from."""
         return (self.piece,) if self.piece else self.names()
 
 
 class CatalogEntry(Settings):
-    """Everything about one corpus."""
+    """A known corpus."""
 
     title: str
-    """What it is, in a line."""
+    """A description in one line."""
     recipe: Literal["pairs", "help-pages", "cifar10", "idx"]
-    """How the pieces become a corpus."""
+    """How a corpus is made from the pieces."""
     languages: tuple[str, str] | None = None
-    """Source and target language of a text corpus, also the endings of its files."""
+    """Source and target language of a text corpus. They are also the suffixes of its files."""
     counts: dict[SetName, int] = {}
-    """Sentence pairs or images in each set: checked."""
+    """Exact number of sentence pairs or images in each set. It is checked."""
     about: dict[SetName, int] = {}
-    """The same where it is only known roughly: shown, not checked."""
+    """Approximate number of sentence pairs or images in each set. It is shown, not checked."""
     licence: str
-    """On which terms it may be used."""
+    """The terms of use."""
     restricted: bool = False
-    """Say the licence loudly, because it forbids common uses."""
+    """Print the licence as a warning, because it forbids common uses."""
     citation: str
     """What to cite."""
     splits: str
-    """How the sets are cut."""
+    """How the data is split into sets."""
     pieces: dict[str, Piece]
-    """The files to fetch."""
+    """The files to download."""
     sets: dict[SetName, list[CatalogPart]] = {}
-    """For recipe `pairs`: what each set is joined from."""
+    """For recipe `pairs`: the parts of each set, which are concatenated."""
     files: dict[str, Digest] = {}
-    """Digests of files that are made, where they are known."""
+    """Digests of the files that the recipe makes, if they are known."""
     classes: list[str] = []
-    """Names of the classes of an image corpus."""
+    """Names of the classes of an image corpus, in the order of their labels."""
     config: dict[str, Any] = {}
-    """Settings of the config file that is written beside a text corpus."""
+    """Settings for the config file of a text corpus."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -115,38 +117,42 @@ class CatalogEntry(Settings):
 
 
 def load(own: Path | None = None) -> dict[str, CatalogEntry]:
-    """All entries by name; those of the user's own file are laid over the built-in ones, key by key."""
+    """Returns all entries by name. The user's own file overrides the built-in entries key by key."""
     trees: dict[str, Any] = _read(BUILT_IN)
     if own is not None:
-        _lay_over(trees, _read(own))
+        _merge(trees, _read(own))
     entries = {}
     for name, tree in trees.items():
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", str(name)):
-            raise LockstepError(f"{own}: {name!r} is no name for a corpus.", "Use letters, digits, . _ and -.", 2)
+            raise LockstepError(
+                f"{own}: {name!r} is not a valid name for a corpus.", "Use letters, digits, . _ and -.", 2
+            )
         try:
             entries[name] = CatalogEntry.model_validate(tree)
         except ValidationError as error:
             problem = error.errors()[0]
             where = ".".join(str(part) for part in (name, *problem["loc"]))
             text = problem["msg"].removeprefix("Value error, ")
-            raise LockstepError(f"{own or BUILT_IN}: {where}: {text}.", "docs/data.md shows the form.", 2) from None
+            raise LockstepError(f"{own or BUILT_IN}: {where}: {text}.", "See docs/data.md for the format.", 2) from None
     return entries
 
 
 def find(entries: dict[str, CatalogEntry], name: str) -> CatalogEntry:
+    """Returns the entry with this name, or raises an error that suggests similar names."""
     if name in entries:
         return entries[name]
     near = difflib.get_close_matches(name, entries, n=3, cutoff=0.4)
-    hint = f"Did you mean {' or '.join(near)}?" if near else "`lockstep data list` shows what there is."
+    hint = f"Did you mean {' or '.join(near)}?" if near else "`lockstep data list` shows all names."
     raise LockstepError(f"There is no corpus {name!r} in the catalog.", hint, code=2)
 
 
-def _lay_over(below: dict[str, Any], above: dict[str, Any]) -> None:
-    for key, value in above.items():
-        if isinstance(value, dict) and isinstance(below.get(key), dict):
-            _lay_over(below[key], value)
+def _merge(tree: dict[str, Any], changes: dict[str, Any]) -> None:
+    """Changes a tree in place: values replace values, dictionaries are merged."""
+    for key, value in changes.items():
+        if isinstance(value, dict) and isinstance(tree.get(key), dict):
+            _merge(tree[key], value)
         else:
-            below[key] = value
+            tree[key] = value
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -155,7 +161,7 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise LockstepError(f"The catalog {path} cannot be read: {error.strerror}.", "Check the path.", 2) from None
     except (yaml.YAMLError, ValueError):
-        raise LockstepError(f"The catalog {path} is not valid YAML.", "docs/data.md shows the form.", 2) from None
+        raise LockstepError(f"The catalog {path} is not valid YAML.", "See docs/data.md for the format.", 2) from None
     if not isinstance(tree, dict):
-        raise LockstepError(f"The catalog {path} holds no entries.", "docs/data.md shows the form.", 2)
+        raise LockstepError(f"The catalog {path} holds no entries.", "See docs/data.md for the format.", 2)
     return tree

@@ -1,18 +1,19 @@
-"""From a catalog entry to a folder that can be trained from.
+"""Makes a folder to train on from a catalog entry.
 
-The folder is made beside its place and renamed at the end: it exists whole or not at all. `source.json` in it tells
-where everything came from.
+The folder is made under another name and renamed at the end: it is complete or does not exist. `source.json` in it records
+where every piece came from.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import yaml
 
-from lockstep.data.catalog.entries import CatalogEntry
-from lockstep.data.catalog.fetch import Fetched, Talk, fetch, forget_first_digests
+from lockstep.data.catalog.download import FetchLog
+from lockstep.data.catalog.entries import CLASSES, SOURCE, CatalogEntry
+from lockstep.data.catalog.fetch import FetchedPiece, fetch, forget_first_digests
 from lockstep.errors import LockstepError
 from lockstep.files import (
     digest,
@@ -27,18 +28,40 @@ from lockstep.files import (
 )
 
 Recipe = Callable[[CatalogEntry, Mapping[str, Path], Path], dict[str, int]]
-SOURCE = "source.json"
+
+
+class PieceFacts(TypedDict):
+    """A piece as `source.json` records it."""
+
+    file: str
+    address: str
+    bytes: int
+    sha256: str
+    recorded: str
+
+
+class SourceFacts(TypedDict):
+    """The content of `source.json`."""
+
+    name: str
+    title: str
+    licence: str
+    citation: str
+    splits: str
+    languages: tuple[str, str] | None
+    counts: dict[str, int]
+    pieces: dict[str, PieceFacts]
+    files: dict[str, dict[str, str | int]]
 
 
 @dataclass(frozen=True)
-class Result:
-    """What `get` found or made."""
+class CatalogCorpus:
+    """The folder of a corpus from the catalog."""
 
     folder: Path
-    facts: dict[str, Any]
-    """The content of source.json."""
+    facts: SourceFacts
     made: bool
-    """False when it was there already."""
+    """False if it existed already."""
     config: Path | None
     """The config file of a text corpus."""
 
@@ -46,21 +69,21 @@ class Result:
 def get(
     name: str,
     entry: CatalogEntry,
-    talk: Talk,
+    log: FetchLog,
     *,
     to: Path,
     cache: Path,
     folder: Path | None = None,
     tries: int = 4,
-) -> Result:
-    """Fetches the pieces of an entry (from `folder` without network) and makes the corpus in `to`."""
+) -> CatalogCorpus:
+    """Fetches the pieces of an entry and makes the corpus in `to`. With `folder`, the pieces come from there only."""
     to = to.expanduser().resolve()
     try:
         with locked(to.with_name(f".{to.name}.lock")):
-            if there := _there(name, to):
-                return there
-            pieces = fetch(name, entry, talk, cache=cache, folder=folder, tries=tries)
-            talk.say(f"{name}: making the corpus")
+            if existing := _open_existing(name, to):
+                return existing
+            pieces = fetch(name, entry, log, cache=cache, folder=folder, tries=tries)
+            log.say(f"{name}: making the corpus")
             with whole_folder(to) as partial:
                 try:
                     _make(name, entry, pieces, partial, to)
@@ -70,15 +93,16 @@ def get(
     except OSError as error:
         raise disk_error(to, error, "name another folder with --to") from None
     facts = read_json(to / SOURCE)
-    return Result(to, facts, True, _config_path(name, to))
+    return CatalogCorpus(to, facts, True, _config_path(name, to))
 
 
-def _there(name: str, to: Path) -> Result | None:
-    facts = read_json(to / SOURCE) if to.is_dir() else None
+def _open_existing(name: str, to: Path) -> CatalogCorpus | None:
+    """Returns the corpus if it is in `to` already. Raises if `to` holds something else."""
+    facts: SourceFacts | None = read_json(to / SOURCE) if to.is_dir() else None
     if isinstance(facts, dict) and facts.get("name") == name and "pieces" in facts:
-        return Result(to, facts, False, _config_path(name, to))
+        return CatalogCorpus(to, facts, False, _config_path(name, to))
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise LockstepError(f"{to} is there already and is not {name}.", "Name another folder with --to.", code=2)
+        raise LockstepError(f"{to} already exists and is not {name}.", "Name another folder with --to.", code=2)
     return None
 
 
@@ -87,26 +111,29 @@ def _config_path(name: str, to: Path) -> Path | None:
     return path if path.exists() else None
 
 
-def _make(name: str, entry: CatalogEntry, pieces: dict[str, Fetched], folder: Path, to: Path) -> None:
-    """Fills an empty folder, which will be moved to `to`."""
-    counts = _recipe(entry)(entry, {key: piece.path for key, piece in pieces.items()}, folder)
+def _make(name: str, entry: CatalogEntry, pieces: dict[str, FetchedPiece], folder: Path, to: Path) -> None:
+    """Writes all files of a corpus to an empty folder, which will be renamed to `to`."""
+    counts = _choose_recipe(entry)(entry, {key: piece.path for key, piece in pieces.items()}, folder)
     for set_name, expected in entry.counts.items():
         if counts.get(set_name) != expected:
             raise LockstepError(
                 f"The {set_name} set of {name} has {counts.get(set_name, 0):,} items instead of {expected:,}.",
-                "A piece is not what it should be: remove it from the cache (or the folder) and get it again.",
+                "A piece has unexpected content: remove it from the cache (or the folder) and get it again.",
             )
     for file, expected_digest in entry.files.items():
-        if (found := digest(folder / file, expected_digest.partition(":")[0])) != expected_digest:
-            raise LockstepError(f"{file} of {name} came out wrong: {found} instead of {expected_digest}.", "Report it.")
+        if (actual := digest(folder / file, expected_digest.partition(":")[0])) != expected_digest:
+            raise LockstepError(
+                f"{file} of {name} has the digest {actual} instead of {expected_digest}.",
+                "Please report this as a bug.",
+            )
     if entry.classes:
-        write_whole(folder / "classes.txt", "".join(f"{line}\n" for line in entry.classes))
+        write_whole(folder / CLASSES, "".join(f"{line}\n" for line in entry.classes))
     if entry.languages:
-        write_whole(folder / f"{name}.yaml", _config(name, entry, counts, to))
+        write_whole(folder / f"{name}.yaml", _write_config(name, entry, counts, to))
     write_whole(folder / "LICENCE.txt", f"{entry.title}\n\n{entry.licence}\n\nCite: {entry.citation}\n")
     for path in folder.iterdir():
         sync(path)
-    facts = {
+    facts: SourceFacts = {
         "name": name,
         "title": entry.title,
         "licence": entry.licence,
@@ -114,13 +141,13 @@ def _make(name: str, entry: CatalogEntry, pieces: dict[str, Fetched], folder: Pa
         "splits": entry.splits,
         "languages": entry.languages,
         "counts": counts,
-        "pieces": {key: _piece_facts(piece) for key, piece in pieces.items()},
+        "pieces": {key: _describe_piece(piece) for key, piece in pieces.items()},
         "files": facts_of_files(folder),
     }
     write_json(folder / SOURCE, facts)
 
 
-def _piece_facts(piece: Fetched) -> dict[str, Any]:
+def _describe_piece(piece: FetchedPiece) -> PieceFacts:
     return {
         "file": piece.path.name,
         "address": piece.address,
@@ -130,8 +157,8 @@ def _piece_facts(piece: Fetched) -> dict[str, Any]:
     }
 
 
-def _config(name: str, entry: CatalogEntry, counts: dict[str, int], to: Path) -> str:
-    """A config that `lockstep train` takes as it is."""
+def _write_config(name: str, entry: CatalogEntry, counts: dict[str, int], to: Path) -> str:
+    """Returns a config that `lockstep train` can use unchanged."""
     own = dict(entry.config)
     sets = {set_name: [set_name] for set_name in ("train", "validation", "test") if counts.get(set_name)}
     data = {"languages": list(entry.languages or ()), "folder": str(to), **sets, **own.pop("data", {})}
@@ -139,13 +166,13 @@ def _config(name: str, entry: CatalogEntry, counts: dict[str, int], to: Path) ->
     return f"# {entry.title}. Written by `lockstep data get {name}`; LICENCE.txt says on which terms.\n{text}"
 
 
-def _recipe(entry: CatalogEntry) -> Recipe:
+def _choose_recipe(entry: CatalogEntry) -> Recipe:
     from lockstep.data.catalog.recipes import help_pages, image_archives, pairs
 
     recipes: dict[str, Recipe] = {
-        "pairs": pairs.build,
-        "help-pages": help_pages.build,
-        "cifar10": image_archives.cifar10,
-        "idx": image_archives.idx,
+        "pairs": pairs.make_pairs,
+        "help-pages": help_pages.make_pairs,
+        "cifar10": image_archives.make_cifar10,
+        "idx": image_archives.make_idx,
     }
     return recipes[entry.recipe]

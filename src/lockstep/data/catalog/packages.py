@@ -1,4 +1,4 @@
-"""Files from package managers: they know their mirrors and check their own signatures."""
+"""Downloads files with package managers, which know their mirrors and check signatures."""
 
 import os
 import shutil
@@ -8,28 +8,29 @@ from pathlib import Path
 from lockstep.errors import LockstepError
 
 
-def apt(package: str, folder: Path) -> Path:
-    """Downloads a Debian package without installing it; needs no root."""
+def download_apt(package: str, folder: Path) -> Path:
+    """Downloads a Debian package without installing it. This does not need root."""
     remedy = (
-        f"If the lists of packages are missing or old, run `apt-get update` once (as root); or put {package}_*.deb "
+        f"If the package lists are missing or old, run `apt-get update` once (as root); or put {package}_*.deb "
         "into a folder and name it with --from."
     )
-    return _fetched(["apt-get", "download", package], folder, "deb", remedy)
+    return _run_manager(["apt-get", "download", package], folder, "deb", remedy)
 
 
-def npm(package: str, folder: Path) -> Path:
-    """Downloads a package of the npm registry without installing it."""
+def download_npm(package: str, folder: Path) -> Path:
+    """Downloads a package from the npm registry without installing it."""
     remedy = f"Check the network, or put {npm_file(package)} into a folder and name it with --from."
-    return _fetched(["npm", "pack", package], folder, "tgz", remedy)
+    return _run_manager(["npm", "pack", package], folder, "tgz", remedy)
 
 
 def npm_file(package: str) -> str:
-    """The file that `npm pack` writes for NAME@VERSION."""
+    """Returns the name of the file that `npm pack` writes for NAME@VERSION."""
     name, _, version = package.rpartition("@")
     return f"{name.removeprefix('@').replace('/', '-')}-{version}.tgz"
 
 
-def _fetched(command: list[str], folder: Path, ending: str, remedy: str) -> Path:
+def _run_manager(command: list[str], folder: Path, ending: str, remedy: str) -> Path:
+    """Runs a package manager in an empty folder and returns the file that it downloads."""
     words = " ".join(command)
     if shutil.which(command[0]) is None:
         raise LockstepError(f"`{words}` cannot run: {command[0]} is not installed.", remedy)
@@ -37,10 +38,10 @@ def _fetched(command: list[str], folder: Path, ending: str, remedy: str) -> Path
     folder.mkdir(parents=True)
     environment = os.environ | {"LC_ALL": "C"}
     result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    found = sorted(folder.glob(f"*.{ending}"))
-    if result.returncode or not found:
+    files = sorted(folder.glob(f"*.{ending}"))
+    if result.returncode or not files:
         lines = [line.strip() for line in result.stderr.splitlines() if line.strip()]
         errors = [line for line in lines if line.startswith(("E:", "npm ERR!", "npm error"))] or lines[-1:]
         reason = errors[0].removeprefix("E:").strip() if errors else f"it ended with {result.returncode}"
         raise LockstepError(f"`{words}` failed: {reason.rstrip('.')}.", remedy)
-    return found[0]
+    return files[0]

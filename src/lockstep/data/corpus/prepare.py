@@ -179,7 +179,7 @@ def _drop_duplicates(settings: DataSettings, cleaned: list[Path]) -> tuple[list[
     if not cleaned:  # a gettext catalogue may have no translated message
         return [], Counter(), 0
     facts, hashes = zip(*map(shards.read_cleaned_facts, cleaned), strict=True)
-    sizes = [fact["kept"] for fact in facts]
+    sizes = [fact["read"] - sum(fact["removed"].values()) for fact in facts]
     removed: Counter[Reason] = Counter()
     for fact in facts:
         removed.update(fact["removed"])

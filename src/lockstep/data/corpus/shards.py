@@ -37,7 +37,6 @@ class CleanedFacts(TypedDict):
     """The counts in a cleaned shard."""
 
     read: int
-    kept: int
     removed: dict[Reason, int]
 
 
@@ -81,7 +80,7 @@ def clean_shard(job: CleanJob) -> int:
     pairs = texts[0].count("\n")
     source, target, removed = clean(job.settings, *texts)
     hashes = hash_pairs(source, target) if job.settings.drop_duplicates else np.zeros(0, "<u8")
-    facts: CleanedFacts = {"read": pairs, "kept": len(source), "removed": removed}
+    facts: CleanedFacts = {"read": pairs, "removed": removed}
     _write(job.to, {"source": source.data, "target": target.data, "hashes": hashes}, facts)
     return pairs
 

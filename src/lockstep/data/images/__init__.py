@@ -1,1 +1,1 @@
-"""Images with labels."""
+"""Reads, makes and augments labelled images."""

@@ -1,1 +1,1 @@
-"""How the pieces of a catalog entry become a corpus: one module per kind of source."""
+"""Makes a corpus from the pieces of a catalog entry: one module for each kind of source."""

@@ -1,4 +1,4 @@
-"""What is inside tar archives and Debian packages, as a stream; nothing is unpacked to a path from an archive."""
+"""Reads tar archives and Debian packages as a stream. Nothing is unpacked to a path that an archive names."""
 
 import bz2
 import contextlib
@@ -20,8 +20,8 @@ AR_HEADER_BYTES = 60
 
 
 @contextlib.contextmanager
-def damage(path: Path) -> Iterator[None]:
-    """Turns what the decompressors say about a broken file into a sentence."""
+def report_damage(path: Path) -> Iterator[None]:
+    """Turns errors of the decompressors into one that names the archive."""
     try:
         yield
     except (EOFError, tarfile.TarError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
@@ -31,18 +31,18 @@ def damage(path: Path) -> Iterator[None]:
 
 
 class Content:
-    """What can be read of one file in an archive; damage is noticed while reading."""
+    """The content of one file in an archive. Reading raises if the archive is damaged."""
 
     def __init__(self, file: IO[bytes], path: Path) -> None:
         self._file, self._path = file, path
 
     def read(self, size: int = -1) -> bytes:
-        with damage(self._path):
+        with report_damage(self._path):
             return self._file.read(size)
 
 
-def plain(file: IO[bytes]) -> IO[bytes]:
-    """The uncompressed content of a file, whatever its name says."""
+def decompress(file: IO[bytes]) -> IO[bytes]:
+    """Opens the uncompressed content of a file. The compression is detected by its first bytes, not by its name."""
     start = file.read(6)
     file.seek(-len(start), io.SEEK_CUR)
     if start.startswith(b"\x1f\x8b"):
@@ -56,19 +56,19 @@ def plain(file: IO[bytes]) -> IO[bytes]:
     return file
 
 
-def contents(path: Path) -> Iterator[tuple[str, Content]]:
-    """Name and content of every regular file in an archive, each to be read before the next one is asked for."""
-    with damage(path), path.open("rb") as file:
-        inner = _debian_data(file, path) if file.read(len(AR_MAGIC)) == AR_MAGIC else file
+def read_archive(path: Path) -> Iterator[tuple[str, Content]]:
+    """Yields the name and content of every regular file in an archive. Read each content before taking the next."""
+    with report_damage(path), path.open("rb") as file:
+        inner = _find_debian_data(file, path) if file.read(len(AR_MAGIC)) == AR_MAGIC else file
         inner.seek(0)
-        with plain(inner) as tar, tarfile.open(fileobj=tar, mode="r|") as archive:
+        with decompress(inner) as tar, tarfile.open(fileobj=tar, mode="r|") as archive:
             for member in archive:
                 if member.isfile() and (content := archive.extractfile(member)):
                     yield member.name.removeprefix("./"), Content(content, path)
 
 
-def _debian_data(file: IO[bytes], path: Path) -> IO[bytes]:
-    """The file tree of a Debian package: an `ar` archive with the members debian-binary, control.tar and data.tar."""
+def _find_debian_data(file: IO[bytes], path: Path) -> IO[bytes]:
+    """Returns data.tar of a Debian package, an `ar` archive of debian-binary, control.tar and data.tar."""
     while len(header := file.read(AR_HEADER_BYTES)) == AR_HEADER_BYTES:
         name, size = header[:16].decode("ascii", "replace").strip(" /"), int(header[48:58])
         if name.startswith("data.tar"):
