@@ -85,7 +85,7 @@ def make_text(folder: Path, name: str, pairs: int, seed: int) -> None:
     if (folder / f"{name}.de").exists():
         return
     with (folder / f"{name}.en").open("w") as en, (folder / f"{name}.partial").open("w") as de:
-        for english, german in islice(demo_corpus.pairs(seed, "train"), pairs):
+        for english, german in islice(demo_corpus.generate_pairs(seed, "train"), pairs):
             en.write(f"{english}\n")
             de.write(f"{german}\n")
     (folder / f"{name}.partial").rename(folder / f"{name}.de")

@@ -1,13 +1,13 @@
-"""The grammar promises correct German, one translation per English sentence, and held-out sentences that stay out."""
+"""The grammar gives correct German and one translation per English sentence, and held-out sentences stay held out."""
 
 import re
 from itertools import islice
 
 import pytest
 
-from lockstep.demo_corpus import Split, pairs, split_of
-from lockstep.demo_corpus.adverbials import PREPOSITIONS, goal_phrase, governed, place_phrase
-from lockstep.demo_corpus.clauses import NOTHING, Clause, Complement, build_clause, placed
+from lockstep.demo_corpus import Split, choose_split, generate_pairs
+from lockstep.demo_corpus.adverbials import PREPOSITIONS, add_preposition, build_goal, build_place
+from lockstep.demo_corpus.clauses import NOTHING, Clause, Complement, build_clause, place_object
 from lockstep.demo_corpus.determiners import (
     ALL,
     BARE,
@@ -24,11 +24,11 @@ from lockstep.demo_corpus.determiners import (
     THIS,
     A,
     Determiner,
-    numeral,
+    build_numeral,
 )
-from lockstep.demo_corpus.german import ACCUSATIVE, DATIVE, GENITIVE, NOMINATIVE, RELATIVE, slot
-from lockstep.demo_corpus.lexicon import ADJECTIVES, NOUN, NOUNS, VERBS, verb
-from lockstep.demo_corpus.numbers import MONTHS, WEEKDAYS, clock_times, dates, number_words
+from lockstep.demo_corpus.german import ACCUSATIVE, DATIVE, GENITIVE, NOMINATIVE, RELATIVE, find_slot
+from lockstep.demo_corpus.lexicon import ADJECTIVES, NOUN, NOUNS, VERBS, find_verb
+from lockstep.demo_corpus.numbers import MONTHS, WEEKDAYS, list_clock_times, list_dates, spell_number
 from lockstep.demo_corpus.patterns import PERCENT
 from lockstep.demo_corpus.phrases import (
     HE,
@@ -39,19 +39,19 @@ from lockstep.demo_corpus.phrases import (
     WE,
     YOU,
     Subject,
-    noun_phrase,
-    noun_subject,
-    owned_phrase,
+    build_noun_phrase,
+    build_noun_subject,
+    build_owned_phrase,
 )
-from lockstep.demo_corpus.sentences import fronted, plain
-from lockstep.demo_corpus.tables import Pair, rows
+from lockstep.demo_corpus.sentences import put_adverbial_first, put_subject_first
+from lockstep.demo_corpus.tables import Pair, read_rows
 from lockstep.demo_corpus.tenses import CAN, FUTURE, HAS_TO, PASSIVE_PAST, PAST, PERFECT, PRESENT, PROGRESSIVE
 from lockstep.demo_corpus.words import CITIES
 
 ADJECTIVE = {adjective.english: adjective for adjective in ADJECTIVES}
 MY, _, HIS, HER, _, _ = POSSESSIVES
-TWO, TWENTY_ONE = numeral(2, in_words=True), numeral(21, in_words=True)
-THREE_IN_DIGITS = numeral(3, in_words=False)
+TWO, TWENTY_ONE = build_numeral(2, in_words=True), build_numeral(21, in_words=True)
+THREE_IN_DIGITS = build_numeral(3, in_words=False)
 YESTERDAY = (" yesterday", " gestern")
 TODAY = (" today", " heute")
 OFTEN = (" often", " oft")
@@ -59,7 +59,7 @@ OFTEN = (" often", " oft")
 
 @pytest.fixture(scope="module")
 def corpus() -> list[Pair]:
-    return list(islice(pairs(7, "train"), 60_000))
+    return list(islice(generate_pairs(7, "train"), 60_000))
 
 
 @pytest.mark.parametrize(
@@ -95,30 +95,33 @@ def corpus() -> list[Pair]:
 def test_determiner_adjective_and_noun_agree(
     determiner: Determiner, adjective: str | None, noun: str, case: int, english: str, german: str
 ) -> None:
-    assert noun_phrase(determiner, ADJECTIVE[adjective] if adjective else None, NOUN[noun], case) == (english, german)
+    assert build_noun_phrase(determiner, ADJECTIVE[adjective] if adjective else None, NOUN[noun], case) == (
+        english,
+        german,
+    )
 
 
-def test_possessor_changes_sides() -> None:
+def test_the_german_possessor_follows_its_noun() -> None:
     owner = ("my sister's", "meiner Schwester")
-    phrase = owned_phrase(owner, False, ADJECTIVE["old"], NOUN["car"], DATIVE)
+    phrase = build_owned_phrase(owner, False, ADJECTIVE["old"], NOUN["car"], DATIVE)
     assert phrase == ("my sister's old car", "dem alten Auto meiner Schwester")
 
 
 @pytest.mark.parametrize(
     ("phrase", "english", "german"),
     [
-        (place_phrase(THE, None, NOUN["garden"]), " in the garden", " im Garten"),
-        (place_phrase(A, ADJECTIVE["small"], NOUN["hotel"]), " in a small hotel", " in einem kleinen Hotel"),
-        (place_phrase(THE, None, NOUN["market"]), " at the market", " auf dem Markt"),
-        (place_phrase(THE, ADJECTIVE["old"], NOUN["beach"]), " on the old beach", " am alten Strand"),
-        (goal_phrase(THE, None, NOUN["museum"]), " to the museum", " ins Museum"),
-        (goal_phrase(THE, ADJECTIVE["new"], NOUN["station"]), " to the new station", " zum neuen Bahnhof"),
-        (goal_phrase(THE, None, NOUN["university"]), " to the university", " zur Universität"),
-        (goal_phrase(THE, None, NOUN["island"]), " to the island", " auf die Insel"),
-        (goal_phrase(HIS, None, NOUN["office"]), " to his office", " in sein Büro"),
-        (governed(PREPOSITIONS["von", DATIVE], THE, None, NOUN["boy"]), "the boy", "vom Jungen"),
-        (governed(PREPOSITIONS["von", DATIVE], THE_PLURAL, None, NOUN["boy"]), "the boys", "von den Jungen"),
-        (governed(PREPOSITIONS["ohne", ACCUSATIVE], HER, None, NOUN["uncle"]), "her uncle", "ohne ihren Onkel"),
+        (build_place(THE, None, NOUN["garden"]), " in the garden", " im Garten"),
+        (build_place(A, ADJECTIVE["small"], NOUN["hotel"]), " in a small hotel", " in einem kleinen Hotel"),
+        (build_place(THE, None, NOUN["market"]), " at the market", " auf dem Markt"),
+        (build_place(THE, ADJECTIVE["old"], NOUN["beach"]), " on the old beach", " am alten Strand"),
+        (build_goal(THE, None, NOUN["museum"]), " to the museum", " ins Museum"),
+        (build_goal(THE, ADJECTIVE["new"], NOUN["station"]), " to the new station", " zum neuen Bahnhof"),
+        (build_goal(THE, None, NOUN["university"]), " to the university", " zur Universität"),
+        (build_goal(THE, None, NOUN["island"]), " to the island", " auf die Insel"),
+        (build_goal(HIS, None, NOUN["office"]), " to his office", " in sein Büro"),
+        (add_preposition(PREPOSITIONS["von", DATIVE], THE, None, NOUN["boy"]), "the boy", "vom Jungen"),
+        (add_preposition(PREPOSITIONS["von", DATIVE], THE_PLURAL, None, NOUN["boy"]), "the boys", "von den Jungen"),
+        (add_preposition(PREPOSITIONS["ohne", ACCUSATIVE], HER, None, NOUN["uncle"]), "her uncle", "ohne ihren Onkel"),
     ],
 )
 def test_prepositions_govern_their_case_and_contract(phrase: Pair, english: str, german: str) -> None:
@@ -151,7 +154,7 @@ def test_prepositions_govern_their_case_and_contract(phrase: Pair, english: str,
 def test_verbs_are_conjugated_and_split(
     base: str, tense: int, subject: Subject, english: str, main: str, dependent: str
 ) -> None:
-    clause = build_clause(subject, verb(base).groups[tense][subject.agreement])
+    clause = build_clause(subject, find_verb(base).groups[tense][subject.agreement])
     assert (clause.english_statement(), clause.german_statement(), clause.german_subordinate()) == (
         english,
         main,
@@ -168,47 +171,47 @@ def _reading(
     adverb: Pair = ("", ""),
     negated: bool = False,
 ) -> Clause:
-    group = verb(base).groups[tense][subject.agreement]
+    group = find_verb(base).groups[tense][subject.agreement]
     return build_clause(subject, group, complement, time=time, adverb=adverb, negated=negated)
 
 
-OLD_MAN = noun_subject(THE, ADJECTIVE["old"], NOUN["man"])
-THE_BOOK = placed("the book", "das Buch", THE)
-A_BOOK = placed("a book", "ein Buch", A)
-NO_BOOK = placed("a book", "kein Buch", NOT_A)
-HIS_SISTER = placed("his sister", "seine Schwester", HIS)
+OLD_MAN = build_noun_subject(THE, ADJECTIVE["old"], NOUN["man"])
+THE_BOOK = place_object("the book", "das Buch", THE)
+A_BOOK = place_object("a book", "ein Buch", A)
+NO_BOOK = place_object("a book", "kein Buch", NOT_A)
+HIS_SISTER = place_object("his sister", "seine Schwester", HIS)
 
 
 @pytest.mark.parametrize(
     ("sentence", "english", "german"),
     [
         (
-            fronted(_reading(OLD_MAN, "read", PROGRESSIVE, THE_BOOK), TODAY),
+            put_adverbial_first(_reading(OLD_MAN, "read", PROGRESSIVE, THE_BOOK), TODAY),
             "today, the old man is reading the book.",
             "heute liest der alte Mann das Buch.",
         ),
         (
-            plain(_reading(OLD_MAN, "read", PAST, THE_BOOK, YESTERDAY)),
+            put_subject_first(_reading(OLD_MAN, "read", PAST, THE_BOOK, YESTERDAY)),
             "the old man read the book yesterday.",
             "der alte Mann hat das Buch gestern gelesen.",
         ),
         (
-            plain(_reading(OLD_MAN, "read", PAST, A_BOOK, YESTERDAY)),
+            put_subject_first(_reading(OLD_MAN, "read", PAST, A_BOOK, YESTERDAY)),
             "the old man read a book yesterday.",
             "der alte Mann hat gestern ein Buch gelesen.",
         ),
         (
-            plain(_reading(OLD_MAN, "read", PRESENT, A_BOOK, adverb=OFTEN)),
+            put_subject_first(_reading(OLD_MAN, "read", PRESENT, A_BOOK, adverb=OFTEN)),
             "the old man often reads a book.",
             "der alte Mann liest oft ein Buch.",
         ),
         (
-            plain(_reading(HE, "call", PRESENT, HIS_SISTER, TODAY, negated=True)),
+            put_subject_first(_reading(HE, "call", PRESENT, HIS_SISTER, TODAY, negated=True)),
             "he does not call his sister today.",
             "er ruft seine Schwester heute nicht an.",
         ),
         (
-            plain(_reading(HE, "read", CAN, NO_BOOK, negated=True)),
+            put_subject_first(_reading(HE, "read", CAN, NO_BOOK, negated=True)),
             "he cannot read a book.",
             "er kann kein Buch lesen.",
         ),
@@ -223,7 +226,7 @@ def test_question_and_subordinate_clause_move_the_verb() -> None:
     assert clause.english_question() == "does he call his sister"
     assert clause.german_verb_first() == "ruft er seine Schwester an"
     assert clause.german_subordinate() == "er seine Schwester anruft"
-    assert verb("call").german.zu_infinitive == "anzurufen"
+    assert find_verb("call").german.zu_infinitive == "anzurufen"
 
 
 @pytest.mark.parametrize(
@@ -237,11 +240,11 @@ def test_question_and_subordinate_clause_move_the_verb() -> None:
     ],
 )
 def test_relative_pronoun_has_gender_of_its_noun_and_own_case(noun: str, plural: bool, case: int, pronoun: str) -> None:
-    assert RELATIVE[slot(NOUN[noun].gender, plural, case)] == pronoun
+    assert RELATIVE[find_slot(NOUN[noun].gender, plural, case)] == pronoun
 
 
 def test_numbers_dates_and_clock_times_are_spelled_as_spoken() -> None:
-    assert [number_words(number)[1] for number in (7, 16, 17, 21, 30, 66, 98)] == [
+    assert [spell_number(number)[1] for number in (7, 16, 17, 21, 30, 66, 98)] == [
         "sieben",
         "sechzehn",
         "siebzehn",
@@ -250,31 +253,31 @@ def test_numbers_dates_and_clock_times_are_spelled_as_spoken() -> None:
         "sechsundsechzig",
         "achtundneunzig",
     ]
-    clock = dict(clock_times())
+    clock = dict(list_clock_times())
     assert clock["one o'clock"] == "ein Uhr"
     assert clock["half past twelve"] == "halb eins"
     assert clock["a quarter to one"] == "Viertel vor eins"
-    assert dict(dates())["on 3 May"] == "am 3. Mai"
+    assert dict(list_dates())["on 3 May"] == "am 3. Mai"
 
 
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
 def test_same_seed_gives_same_stream(split: Split) -> None:
-    first = list(islice(pairs(3, split), 15))
-    assert first == list(islice(pairs(3, split), 15))
-    assert first != list(islice(pairs(4, split), 15))
+    first = list(islice(generate_pairs(3, split), 15))
+    assert first == list(islice(generate_pairs(3, split), 15))
+    assert first != list(islice(generate_pairs(4, split), 15))
 
 
 def test_splits_share_no_sentence_in_either_language(corpus: list[Pair]) -> None:
-    held_out = {split: list(islice(pairs(7, split), 200)) for split in ("validation", "test")}
+    held_out = {split: list(islice(generate_pairs(7, split), 200)) for split in ("validation", "test")}
     for language in (0, 1):
         seen = [{pair[language] for pair in part} for part in (corpus, *held_out.values())]
         assert sum(map(len, seen)) == len(set.union(*seen))
 
 
 def test_held_out_streams_never_repeat() -> None:
-    stream = list(islice(pairs(1, "test"), 150))
+    stream = list(islice(generate_pairs(1, "test"), 150))
     assert len(set(stream)) == len(stream)
-    assert {split_of(german) for _, german in stream} == {"test"}
+    assert {choose_split(german) for _, german in stream} == {"test"}
 
 
 def test_an_english_sentence_has_one_translation(corpus: list[Pair]) -> None:
@@ -283,7 +286,7 @@ def test_an_english_sentence_has_one_translation(corpus: list[Pair]) -> None:
         assert translations.setdefault(english, german) == german
 
 
-def test_no_sentence_is_malformed(corpus: list[Pair]) -> None:
+def test_every_sentence_is_well_formed(corpus: list[Pair]) -> None:
     sides = [side for pair in corpus for side in pair]
     assert [side for side in sides if not side[0].isupper() or side[-1] not in ".!?"] == []
     text = "\n".join(sides)
@@ -291,12 +294,12 @@ def test_no_sentence_is_malformed(corpus: list[Pair]) -> None:
         assert broken not in text
 
 
-def test_every_lexeme_occurs(corpus: list[Pair]) -> None:
+def test_every_word_of_the_lexicon_occurs(corpus: list[Pair]) -> None:
     english = " ".join(pair[0] for pair in corpus)
     german = " ".join(pair[1] for pair in corpus)
     words_en, words_de = set(re.findall(r"[\w'-]+", english)), set(re.findall(r"[\w-]+", german))
-    expected_en = {number_words(number)[0] for number in range(2, 100)} | set(NAMES)
-    expected_en |= {english for english, _ in (*WEEKDAYS, *MONTHS)} | {row[0] for row in rows(CITIES)}
+    expected_en = {spell_number(number)[0] for number in range(2, 100)} | set(NAMES)
+    expected_en |= {english for english, _ in (*WEEKDAYS, *MONTHS)} | {row[0] for row in read_rows(CITIES)}
     expected_de = {one.participle for one in (verb.german for verb in VERBS)}
     expected_de |= {form for noun in NOUNS for form in " ".join((noun.german[0], noun.german[4])).split()}
     expected_de |= {form for adjective in ADJECTIVES for form in (adjective.german, *adjective.attributive[:2])}

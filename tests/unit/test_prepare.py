@@ -434,7 +434,7 @@ def test_the_grammar_makes_all_sets_in_either_direction(tmp_path: Path, monkeypa
     values = {"train": [], "validation": [], "grammar": made, "vocabulary": {"size": 360}}
     corpus = prepare(make_settings(tmp_path, tmp_path / "c", **values))
     assert [len(corpus.set(name)) for name in ("train", "validation", "test")] == [50, 3, 2]
-    expected = list(islice(demo_corpus.pairs(7, "test"), 2))
+    expected = list(islice(demo_corpus.generate_pairs(7, "test"), 2))
     assert list(zip(*corpus.texts("test"), strict=True)) == expected
     swapped = prepare(make_settings(tmp_path, tmp_path / "d", languages=("de", "en"), **values))
     assert list(zip(*swapped.texts("test"), strict=True)) == [(german, english) for english, german in expected]

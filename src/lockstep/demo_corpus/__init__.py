@@ -1,7 +1,7 @@
-"""An endless English-German corpus from a grammar: correct, deterministic by seed, and with a clean held-out part.
+"""Generates an endless English-German corpus from a grammar: correct and deterministic by seed.
 
-Every English sentence has exactly one German translation, so a model can be scored by comparison, and the split of
-a pair follows from its German side alone: a sentence that is held out can never appear in training, whatever the seed.
+Every English sentence has exactly one German translation, so a model can be scored by comparison. The split of a pair
+depends on its German side alone, so a held-out sentence never occurs in training, with any seed.
 """
 
 import zlib
@@ -14,27 +14,27 @@ from lockstep.demo_corpus.patterns import draw_sentence
 Split = Literal["train", "validation", "test"]
 
 VERSION = 1
-"""Goes up when the same seed would make other sentences: corpora made before are then made anew."""
+"""Increase it when the same seed gives other sentences. Existing corpora are then made again."""
 
 _BUCKETS = 50
 _HELD_OUT: dict[int, Split] = {0: "test", 1: "validation"}
 
 
-def split_of(german: str) -> Split:
-    """Where a sentence belongs, forever: two percent each are held out for validation and test."""
+def choose_split(german: str) -> Split:
+    """Returns the split of a sentence, which never changes. Validation and test have two percent each."""
     return _HELD_OUT.get(zlib.crc32(german.encode()) % _BUCKETS, "train")
 
 
-def pairs(seed: int, split: Split) -> Iterator[tuple[str, str]]:
-    """An endless stream of (English, German) sentences of one split, the same for the same seed.
+def generate_pairs(seed: int, split: Split) -> Iterator[tuple[str, str]]:
+    """Yields (English, German) sentences of one split without end, the same for the same seed.
 
-    The training stream may repeat a sentence by chance; the held-out streams never do.
+    Training sentences may repeat by chance; held-out sentences never do.
     """
     draw = Random(f"{seed} {split}").random
     seen: set[str] = set()
     while True:
         english, german = draw_sentence(draw)
-        if split_of(german) != split:
+        if choose_split(german) != split:
             continue
         if split != "train":
             if english in seen:

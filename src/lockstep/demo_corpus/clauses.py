@@ -1,14 +1,14 @@
-"""Clauses: what belongs to a verb, and in which order both languages say it.
+"""Clauses: the parts that belong to a verb, and their order in both languages.
 
-English: subject, verb, complements, manner, place, time. German puts its verbs around a middle field, and fills that in
-one fixed and neutral order: pronouns and definite objects, time, "nicht", manner or place, indefinite objects, and
-whatever belongs closely to the verb (a goal, a prepositional object, a predicate).
+The English order is subject, verb, complements, manner, place, time. German puts its verbs around a middle field, which
+has a fixed order: pronouns and definite objects, time, "nicht", manner or place, indefinite objects, and at the end a
+goal, a prepositional object or a predicate.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
-from lockstep.demo_corpus.adverbials import PREPOSITIONS, draw_adverbial, draw_goal, draw_place, governed
+from lockstep.demo_corpus.adverbials import PREPOSITIONS, add_preposition, draw_adverbial, draw_goal, draw_place
 from lockstep.demo_corpus.determiners import Determiner
 from lockstep.demo_corpus.german import ACCUSATIVE, DATIVE
 from lockstep.demo_corpus.lexicon import CLASSES, Noun, Verb
@@ -17,23 +17,23 @@ from lockstep.demo_corpus.phrases import (
     OWNERS,
     PLURAL_SHARE,
     Subject,
+    build_noun_phrase,
+    build_owned_phrase,
     draw_adjective,
     draw_person,
     draw_subject,
-    noun_phrase,
-    owned_phrase,
 )
 from lockstep.demo_corpus.tables import Draw, Pair, pick
 from lockstep.demo_corpus.tenses import VerbGroup
-from lockstep.demo_corpus.times import UNSAID, Setting
+from lockstep.demo_corpus.times import NO_WORDS, Setting
 
 PERSON_SHARE = 0.35
-"""How often a person who is an object is a pronoun or a name."""
+"""Share of pronouns and names among objects that are persons."""
 ADVERBIAL_SHARE = 0.4
 
 
 class Complement(NamedTuple):
-    """What a verb needs besides its subject. Every part starts with a space or is empty."""
+    """The objects and other complements of a verb. Every part starts with a space or is empty."""
 
     english: str = ""
     early: str = ""
@@ -41,7 +41,7 @@ class Complement(NamedTuple):
     late: str = ""
     """Everything else."""
     negative: bool = False
-    """Whether "kein" negates the clause already."""
+    """Does "kein" negate the clause?"""
 
 
 NOTHING = Complement()
@@ -56,7 +56,7 @@ class Clause(NamedTuple):
     """An English adverb before the verb."""
     english: str
     """What follows the English verb."""
-    middle: str
+    middle_field: str
     """The German middle field after the subject."""
     negated: bool = False
 
@@ -75,32 +75,32 @@ class Clause(NamedTuple):
     def german_statement(self) -> str:
         """For example: der Mann ruft die Frau an."""
         group = self.group
-        return f"{self.subject.german} {group.finite}{self.middle}{group.tail}"
+        return f"{self.subject.german} {group.finite}{self.middle_field}{group.tail}"
 
     def german_verb_first(self) -> str:
         """For example: ruft der Mann die Frau an; a question, or a statement after something in first position."""
         group = self.group
-        return f"{group.finite} {self.subject.german}{self.middle}{group.tail}"
+        return f"{group.finite} {self.subject.german}{self.middle_field}{group.tail}"
 
     def german_subordinate(self) -> str:
         """For example: der Mann die Frau anruft."""
-        return f"{self.subject.german}{self.middle}{self.group.final}"
+        return f"{self.subject.german}{self.middle_field}{self.group.final}"
 
 
 def draw_object(draw: Draw, noun: Noun, case: int, negated: bool) -> tuple[str, str, Determiner | None]:
-    """An object with its determiner; none stands for a possessor, which is definite."""
+    """Draws an object and its determiner. The determiner is None if the object has a possessor, which makes it definite."""
     adjective = draw_adjective(draw, noun)
     if negated:
         determiner = pick(draw, noun.negated)
     elif noun.owned and noun.counted and draw() < GENITIVE_SHARE:
-        return *owned_phrase(pick(draw, OWNERS), draw() < PLURAL_SHARE, adjective, noun, case), None
+        return *build_owned_phrase(pick(draw, OWNERS), draw() < PLURAL_SHARE, adjective, noun, case), None
     else:
         determiner = pick(draw, noun.determiners)
-    return *noun_phrase(determiner, adjective, noun, case), determiner
+    return *build_noun_phrase(determiner, adjective, noun, case), determiner
 
 
-def placed(english: str, german: str, determiner: Determiner | None) -> Complement:
-    """An object at the place that its determiner gives it."""
+def place_object(english: str, german: str, determiner: Determiner | None) -> Complement:
+    """Places an object early or late in the German clause, depending on its determiner."""
     if determiner is None or determiner.definite:
         return Complement(f" {english}", f" {german}")
     return Complement(f" {english}", "", f" {german}", determiner.negative)
@@ -114,7 +114,7 @@ def _object(draw: Draw, verb: Verb, subject: Subject, negated: bool) -> Compleme
     if not verb.phrasal and draw() < verb.object_people * PERSON_SHARE:
         english, german = draw_person(draw, verb.case, subject)
         return Complement(f" {english}", f" {german}")
-    return placed(*draw_object(draw, pick(draw, verb.objects), verb.case, negated))
+    return place_object(*draw_object(draw, pick(draw, verb.objects), verb.case, negated))
 
 
 def _recipient(draw: Draw, verb: Verb, subject: Subject, negated: bool) -> Complement:
@@ -122,8 +122,10 @@ def _recipient(draw: Draw, verb: Verb, subject: Subject, negated: bool) -> Compl
         english, german = draw_person(draw, DATIVE, subject)
     else:
         receiver = pick(draw, CLASSES["people"])
-        english, german = noun_phrase(pick(draw, receiver.definite), draw_adjective(draw, receiver), receiver, DATIVE)
-    given = placed(*draw_object(draw, pick(draw, verb.objects), ACCUSATIVE, negated))
+        english, german = build_noun_phrase(
+            pick(draw, receiver.definite), draw_adjective(draw, receiver), receiver, DATIVE
+        )
+    given = place_object(*draw_object(draw, pick(draw, verb.objects), ACCUSATIVE, negated))
     return Complement(f"{given.english} to {english}", f" {german}{given.early}", given.late, given.negative)
 
 
@@ -133,7 +135,9 @@ def _prepositional(draw: Draw, verb: Verb, subject: Subject, negated: bool) -> C
         return Complement(f" {english}", "", f" {verb.preposition} {german}")
     noun = pick(draw, verb.objects)
     determiner = pick(draw, noun.definite if negated else noun.determiners)
-    english, german = governed(PREPOSITIONS[verb.preposition, verb.case], determiner, draw_adjective(draw, noun), noun)
+    english, german = add_preposition(
+        PREPOSITIONS[verb.preposition, verb.case], determiner, draw_adjective(draw, noun), noun
+    )
     return Complement(f" {english}", "", f" {german}")
 
 
@@ -169,12 +173,12 @@ def build_clause(
     group: VerbGroup,
     complement: Complement = NOTHING,
     *,
-    time: Pair = UNSAID,
-    adverb: Pair = UNSAID,
-    adverbial: Pair = UNSAID,
+    time: Pair = NO_WORDS,
+    adverb: Pair = NO_WORDS,
+    adverbial: Pair = NO_WORDS,
     negated: bool = False,
 ) -> Clause:
-    """Puts the parts of a clause into their order."""
+    """Builds a clause from its parts."""
     english, early, late, negative = complement
     negation = " nicht" if negated and not negative else ""
     return Clause(
@@ -196,12 +200,11 @@ def draw_clause(
     negated: bool = False,
     adverbials: bool = True,
 ) -> Clause:
-    """A clause about this verb, with everything else drawn. A negated clause carries no manner or place, because its
-    "nicht" would then be read as denying only that."""
+    """Draws a clause with this verb. A negated clause has no manner or place, because "nicht" would negate only that."""
     subject = subject or draw_subject(draw, verb.subjects, verb.personal, negated)
     tense, time, adverb = setting
     complement = _COMPLEMENTS[verb.frame](draw, verb, subject, negated)
-    adverbial = UNSAID
+    adverbial = NO_WORDS
     if adverbials and verb.adverbials and not negated and draw() < ADVERBIAL_SHARE:
         adverbial = draw_adverbial(draw, pick(draw, verb.adverbials))
     group = verb.groups[tense][subject.agreement]

@@ -1,12 +1,12 @@
 """Sentences that say what something is: how old, where, how much, and compared with what."""
 
 from lockstep.demo_corpus import words
-from lockstep.demo_corpus.adverbials import PREPOSITIONS, draw_place, governed, place_phrase
+from lockstep.demo_corpus.adverbials import PREPOSITIONS, add_preposition, build_place, draw_place
 from lockstep.demo_corpus.clauses import Clause, Complement, build_clause
 from lockstep.demo_corpus.determiners import EXISTING, A
 from lockstep.demo_corpus.german import ACCUSATIVE, DATIVE, MASCULINE, NEUTER, NOMINATIVE, THIRD
 from lockstep.demo_corpus.lexicon import BECOME, CLASSES, NOUN, NOUNS, Adjective
-from lockstep.demo_corpus.numbers import clock_times, number_words
+from lockstep.demo_corpus.numbers import list_clock_times, spell_number
 from lockstep.demo_corpus.phrases import (
     HE,
     IT,
@@ -14,15 +14,15 @@ from lockstep.demo_corpus.phrases import (
     PRONOUN_SUBJECTS,
     SHE,
     WOMEN,
+    build_noun_phrase,
+    build_noun_subject,
     draw_adjective,
     draw_subject,
-    noun_phrase,
-    noun_subject,
 )
-from lockstep.demo_corpus.sentences import fronted, plain
-from lockstep.demo_corpus.tables import Draw, Pair, pairs, pick, spaced
+from lockstep.demo_corpus.sentences import put_adverbial_first, put_subject_first
+from lockstep.demo_corpus.tables import Draw, Pair, add_spaces, pick, read_pairs
 from lockstep.demo_corpus.tenses import COPULA, FUTURE, PAST, PERFECT, PRESENT
-from lockstep.demo_corpus.times import FREQUENCIES, FUTURE_TIMES, PAST_TIMES, UNSAID, Setting
+from lockstep.demo_corpus.times import FREQUENCIES, FUTURE_TIMES, NO_WORDS, PAST_TIMES, Setting
 
 _PEOPLE = CLASSES["people"]
 _PEOPLE_ADJECTIVES = _PEOPLE[0].adjectives
@@ -33,10 +33,10 @@ _PRICED = CLASSES["clothes"] + CLASSES["objects"] + CLASSES["food"] + CLASSES["t
 _SMALL = CLASSES["things"] + CLASSES["texts"] + CLASSES["clothes"] + CLASSES["pets"]
 _FURNISHING = CLASSES["furniture"] + CLASSES["devices"] + CLASSES["containers"]
 _SETTLEMENTS = (NOUN["city"], NOUN["village"], NOUN["island"])
-_DEGREES = (UNSAID, UNSAID, (" very", " sehr"), (" too", " zu"))
-_CONDITIONS = spaced(pairs(words.CONDITIONS))
-_CLOCK = spaced(clock_times())
-_ALREADY_OR_NOW = ((" already", " schon"), (" now", " jetzt"), UNSAID)
+_DEGREES = (NO_WORDS, NO_WORDS, (" very", " sehr"), (" too", " zu"))
+_CONDITIONS = add_spaces(read_pairs(words.CONDITIONS))
+_CLOCK = add_spaces(list_clock_times())
+_ALREADY_OR_NOW = ((" already", " schon"), (" now", " jetzt"), NO_WORDS)
 _ON_FURNITURE = (
     ("on", PREPOSITIONS["auf", DATIVE]),
     ("under", PREPOSITIONS["unter", DATIVE]),
@@ -45,23 +45,23 @@ _ON_FURNITURE = (
 )
 
 
-def _predicate(draw: Draw, adjective: Adjective) -> Complement:
-    """The adjective with a degree, if it has degrees."""
-    english, german = pick(draw, _DEGREES) if adjective.comparative else UNSAID
+def _draw_predicate(draw: Draw, adjective: Adjective) -> Complement:
+    """Draws a degree for the adjective, if it has degrees."""
+    english, german = pick(draw, _DEGREES) if adjective.comparative else NO_WORDS
     return Complement(f"{english} {adjective.english}", "", f"{german} {adjective.german}")
 
 
 def draw_quality(draw: Draw, setting: Setting, negated: bool = False) -> Clause:
-    """A clause with "be" and an adjective that fits its subject."""
+    """Draws a clause with "be" and an adjective that fits its subject."""
     if draw() < 0.3:
         subject, adjectives = draw_subject(draw, _PEOPLE, True, negated), _PEOPLE_ADJECTIVES
     else:
         noun = pick(draw, _DESCRIBED)
         determiner = pick(draw, noun.definite if negated else noun.subject_determiners)
-        subject, adjectives = noun_subject(determiner, None, noun), noun.adjectives
+        subject, adjectives = build_noun_subject(determiner, None, noun), noun.adjectives
     tense, time, adverb = setting
     group = COPULA[tense][subject.agreement]
-    complement = _predicate(draw, pick(draw, adjectives))
+    complement = _draw_predicate(draw, pick(draw, adjectives))
     return build_clause(subject, group, complement, time=time, adverb=adverb, negated=negated)
 
 
@@ -84,25 +84,25 @@ def quality(draw: Draw) -> Pair:
     if chance < 0.3:
         time = pick(draw, pick(draw, PAST_TIMES))
         if chance < 0.15:
-            return fronted(draw_quality(draw, (PAST, UNSAID, UNSAID)), time)
-        return plain(draw_quality(draw, (PAST, time, UNSAID)))
+            return put_adverbial_first(draw_quality(draw, (PAST, NO_WORDS, NO_WORDS)), time)
+        return put_subject_first(draw_quality(draw, (PAST, time, NO_WORDS)))
     if chance < 0.45:
-        return plain(draw_quality(draw, (PRESENT, UNSAID, pick(draw, FREQUENCIES))))
-    return plain(draw_quality(draw, (PRESENT, UNSAID, UNSAID), negated=chance < 0.65))
+        return put_subject_first(draw_quality(draw, (PRESENT, NO_WORDS, pick(draw, FREQUENCIES))))
+    return put_subject_first(draw_quality(draw, (PRESENT, NO_WORDS, NO_WORDS), negated=chance < 0.65))
 
 
 def becoming(draw: Draw) -> Pair:
     """My uncle became very rich in 1987."""
     subject = draw_subject(draw, _PEOPLE, personal=True)
-    complement = _predicate(draw, pick(draw, _PEOPLE_ADJECTIVES))
+    complement = _draw_predicate(draw, pick(draw, _PEOPLE_ADJECTIVES))
     tense = pick(draw, (PAST, PAST, FUTURE, PERFECT))
     group = BECOME.groups[tense][subject.agreement]
     if tense == PERFECT:
-        return plain(build_clause(subject, group, complement))
+        return put_subject_first(build_clause(subject, group, complement))
     time = pick(draw, pick(draw, PAST_TIMES if tense == PAST else FUTURE_TIMES))
     if draw() < 0.5:
-        return fronted(build_clause(subject, group, complement), time)
-    return plain(build_clause(subject, group, complement, time=time))
+        return put_adverbial_first(build_clause(subject, group, complement), time)
+    return put_subject_first(build_clause(subject, group, complement, time=time))
 
 
 def comparison(draw: Draw) -> Pair:
@@ -113,15 +113,17 @@ def comparison(draw: Draw) -> Pair:
     if noun.kind == "people" and draw() < 0.3:
         subject = pick(draw, PRONOUN_SUBJECTS)
     else:
-        subject = noun_subject(pick(draw, noun.definite), None, noun)
-    than, als = noun_phrase(pick(draw, other.definite), draw_adjective(draw, other), other, NOMINATIVE)
+        subject = build_noun_subject(pick(draw, noun.definite), None, noun)
+    than, als = build_noun_phrase(pick(draw, other.definite), draw_adjective(draw, other), other, NOMINATIVE)
     group = COPULA[PAST if draw() < 0.3 else PRESENT][subject.agreement]
     chance = draw()
     if chance < 0.7 and adjective.comparative:
         more, mehr = adjective.comparative
-        return plain(build_clause(subject, group, Complement(f" {more} than {than}", "", f" {mehr} als {als}")))
+        return put_subject_first(
+            build_clause(subject, group, Complement(f" {more} than {than}", "", f" {mehr} als {als}"))
+        )
     complement = Complement(f" as {adjective.english} as {than}", "", f" so {adjective.german} wie {als}")
-    return plain(build_clause(subject, group, complement, negated=chance < 0.85))
+    return put_subject_first(build_clause(subject, group, complement, negated=chance < 0.85))
 
 
 def profession(draw: Draw) -> Pair:
@@ -129,14 +131,14 @@ def profession(draw: Draw) -> Pair:
     noun = pick(draw, _PROFESSIONS)
     somebody, named = (HE, MEN) if noun.gender == MASCULINE else (SHE, WOMEN)
     subject = somebody if draw() < 0.2 else pick(draw, named)
-    english, german = noun_phrase(A, pick(draw, noun.adjectives), noun, NOMINATIVE)
+    english, german = build_noun_phrase(A, pick(draw, noun.adjectives), noun, NOMINATIVE)
     group = COPULA[pick(draw, (PRESENT, PAST, FUTURE))][THIRD]
-    return plain(build_clause(subject, group, Complement(f" {english}", "", f" {german}")))
+    return put_subject_first(build_clause(subject, group, Complement(f" {english}", "", f" {german}")))
 
 
 def _draw_number(draw: Draw) -> Pair:
     number = 2 + int(draw() * 98)
-    return number_words(number) if draw() < 0.6 else (str(number), str(number))
+    return spell_number(number) if draw() < 0.6 else (str(number), str(number))
 
 
 def age(draw: Draw) -> Pair:
@@ -144,14 +146,14 @@ def age(draw: Draw) -> Pair:
     subject = draw_subject(draw, _PEOPLE, personal=True)
     years, jahre = _draw_number(draw)
     group = COPULA[PRESENT if draw() < 0.7 else PAST][subject.agreement]
-    return plain(build_clause(subject, group, Complement(f" {years} years old", "", f" {jahre} Jahre alt")))
+    return put_subject_first(build_clause(subject, group, Complement(f" {years} years old", "", f" {jahre} Jahre alt")))
 
 
 def price(draw: Draw) -> Pair:
     """These shoes cost 45 euros."""
     noun = pick(draw, _PRICED)
     determiner = pick(draw, noun.definite)
-    english, german = noun_phrase(determiner, draw_adjective(draw, noun), noun, NOMINATIVE)
+    english, german = build_noun_phrase(determiner, draw_adjective(draw, noun), noun, NOMINATIVE)
     euros, euro = _draw_number(draw)
     costs, kostet = ("cost", "kosten") if determiner.plural else ("costs", "kostet")
     return f"{english} {costs} {euros} euros.", f"{german} {kostet} {euro} Euro."
@@ -165,13 +167,13 @@ def whereabouts(draw: Draw) -> Pair:
         english, german = draw_place(draw)
     else:
         noun = pick(draw, _SMALL)
-        subject = noun_subject(pick(draw, noun.definite), draw_adjective(draw, noun), noun)
+        subject = build_noun_subject(pick(draw, noun.definite), draw_adjective(draw, noun), noun)
         where, preposition = pick(draw, _ON_FURNITURE)
         spot = pick(draw, CLASSES["furniture"])
-        phrase = governed(preposition, pick(draw, spot.definite), draw_adjective(draw, spot), spot)
+        phrase = add_preposition(preposition, pick(draw, spot.definite), draw_adjective(draw, spot), spot)
         english, german = f" {where} {phrase[0]}", f" {phrase[1]}"
     group = COPULA[PRESENT if draw() < 0.6 else PAST][subject.agreement]
-    return plain(build_clause(subject, group, Complement(english, "", german), negated=negated))
+    return put_subject_first(build_clause(subject, group, Complement(english, "", german), negated=negated))
 
 
 def existence(draw: Draw) -> Pair:
@@ -180,8 +182,8 @@ def existence(draw: Draw) -> Pair:
     where = pick(draw, CLASSES["rooms"] if inside else _SETTLEMENTS)
     noun = pick(draw, _FURNISHING if inside else CLASSES["buildings"])
     determiner = pick(draw, EXISTING)
-    english, german = noun_phrase(determiner, draw_adjective(draw, noun), noun, ACCUSATIVE)
-    place, ort = place_phrase(pick(draw, where.definite), draw_adjective(draw, where), where)
+    english, german = build_noun_phrase(determiner, draw_adjective(draw, noun), noun, ACCUSATIVE)
+    place, ort = build_place(pick(draw, where.definite), draw_adjective(draw, where), where)
     is_one, are_many, gibt = ("was", "were", "gab") if draw() < 0.3 else ("is", "are", "gibt")
     there_is = f"there {are_many if determiner.plural else is_one} {english}"
     order = f"{place[1:]}, {there_is}." if draw() < 0.5 else f"{there_is}{place}."

@@ -1,4 +1,4 @@
-"""English inflection: spelling rules for plurals, verb forms and the indefinite article, without any vocabulary."""
+"""English inflection: rules for plurals, verb forms and the indefinite article. It has no vocabulary."""
 
 import re
 from typing import NamedTuple
@@ -8,25 +8,25 @@ _DOUBLING = re.compile(r"^[^aeiou]*[aeiou][bdgklmnprt]$")
 """One syllable ending in a single vowel and a single consonant: run, plan, sit."""
 
 
-def plural(noun: str) -> str:
-    """The regular plural; only the head of "cup of tea" takes it."""
+def pluralize(noun: str) -> str:
+    """Returns the regular plural. In "cup of tea" only "cup" changes."""
     head, of, rest = noun.partition(" of ")
     return _add_s(head) + of + rest
 
 
-def indefinite_article(word: str) -> str:
-    """The article with a space behind it, chosen by sound: an honest man, a university."""
+def choose_article(word: str) -> str:
+    """Returns the article and a space, chosen by sound: an honest man, a university."""
     vowel = word[0] in "aeiou" and not word.startswith(("uni", "use", "eu"))
     return "an " if vowel or word.startswith("hon") and word != "honey" else "a "
 
 
-def possessive(noun: str, plural: bool) -> str:
-    """The noun with its 's, or a bare apostrophe after a plural in -s: the boss's, the bosses', the men's."""
+def add_possessive(noun: str, plural: bool) -> str:
+    """Adds 's, or only an apostrophe to a plural in -s: the boss's, the bosses', the men's."""
     return f"{noun}'" if plural and noun.endswith("s") else f"{noun}'s"
 
 
-def comparative(adjective: str) -> str:
-    """Long adjectives compare with "more"; short ones are listed with their own form."""
+def build_comparative(adjective: str) -> str:
+    """Returns the comparative of a long adjective. The table lists the comparatives of short ones."""
     return f"more {adjective}"
 
 
@@ -49,7 +49,7 @@ class Inflection(NamedTuple):
 
     @property
     def past_looks_present(self) -> bool:
-        """Whether "they read" could be either tense."""
+        """Could "they read" be either tense?"""
         return self.base == self.past
 
 

@@ -1,65 +1,65 @@
-"""German inflection: declension tables and conjugation rules, without any vocabulary.
+"""German inflection: declension tables and conjugation rules. It has no vocabulary.
 
-A form is found by one number, its slot: `gender * 4 + case`, where the plural counts as a fourth gender. That is how a
-noun phrase becomes three table lookups instead of a chain of conditions, which keeps a generated sentence cheap.
+The index of a form in a table is its slot, `gender * 4 + case`, where the plural counts as a fourth gender. A noun phrase
+is three table lookups, so that generating a sentence is fast.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from lockstep.demo_corpus.tables import cells
+from lockstep.demo_corpus.tables import read_cells
 
 MASCULINE, FEMININE, NEUTER, PLURAL = range(4)
 NOMINATIVE, ACCUSATIVE, DATIVE, GENITIVE = range(4)
 FIRST, THIRD, MANY = range(3)
-"""Agreement: "ich", "er/sie/es" and all plurals; the formal "Sie" takes the plural, and no other "you" is generated."""
+"""Agreement: "ich", "er/sie/es", and all plurals. The only "you" is the formal "Sie", which takes the plural."""
 
 ARTICLES = {"der": MASCULINE, "die": FEMININE, "das": NEUTER}
 ENDINGS = ("e", "en", "er", "es", "em")
-"""All endings an adjective can take; tables refer to them by index."""
+"""All endings of adjectives. Tables refer to them by index."""
 
 Forms = tuple[tuple[str, int], ...]
-"""For each of the 16 slots: the determiner's form with a space behind it, and which ending the adjective gets then."""
+"""For each of the 16 slots: the form of the determiner with a space after it, and the ending of a following adjective."""
 
 # One row per gender (masculine, feminine, neuter, plural), one column per case (nominative, accusative, dative,
 # genitive).
-_WEAK = cells("""
+_WEAK = read_cells("""
     e    en   en   en
     e    e    en   en
     e    e    en   en
     en   en   en   en
 """)
-_MIXED = cells("""
+_MIXED = read_cells("""
     er   en   en   en
     e    e    en   en
     es   es   en   en
     en   en   en   en
 """)
-_STRONG = cells("""
+_STRONG = read_cells("""
     er   en   em   en
     e    e    er   er
     es   es   em   en
     e    e    en   er
 """)
-_DER = cells("""
+_DER = read_cells("""
     der  den  dem  des
     die  die  der  der
     das  das  dem  des
     die  die  den  der
 """)
-_DIESER = cells("""
+_DIESER = read_cells("""
     er   en   em   es
     e    e    er   er
     es   es   em   es
     e    e    en   er
 """)
-_EIN = cells("""
+_EIN = read_cells("""
     -    en   em   es
     e    e    er   er
     -    -    em   es
     e    e    en   er
 """)
-RELATIVE = cells("""
+RELATIVE = read_cells("""
     der  den  dem    dessen
     die  die  der    deren
     das  das  dem    dessen
@@ -68,39 +68,39 @@ RELATIVE = cells("""
 """Relative pronouns by slot."""
 
 
-def slot(gender: int, plural: bool, case: int) -> int:
-    """The index of a form in every table of this grammar."""
+def find_slot(gender: int, plural: bool, case: int) -> int:
+    """Returns the index of a form in the tables."""
     return (PLURAL if plural else gender) * 4 + case
 
 
-def _forms(words: Sequence[str], endings: Sequence[str]) -> Forms:
+def _combine_forms(words: Sequence[str], endings: Sequence[str]) -> Forms:
     return tuple(
         (f"{word} " if word else "", ENDINGS.index(ending)) for word, ending in zip(words, endings, strict=True)
     )
 
 
-def der_forms() -> Forms:
-    """The definite article, followed by weak adjectives."""
-    return _forms(_DER, _WEAK)
+def decline_der() -> Forms:
+    """Returns the forms of the definite article. Adjectives after it are weak."""
+    return _combine_forms(_DER, _WEAK)
 
 
-def dieser_forms(stem: str) -> Forms:
-    """Words that carry the endings of "dieser" themselves: dies-, jed-, all-, welch-."""
-    return _forms([stem + ending for ending in _DIESER], _WEAK)
+def decline_dieser(stem: str) -> Forms:
+    """Returns the forms of a word with the endings of "dieser": dies-, jed-, all-, welch-."""
+    return _combine_forms([stem + ending for ending in _DIESER], _WEAK)
 
 
-def ein_forms(stem: str) -> Forms:
-    """Words without an ending in three places, where the adjective has to show the gender: ein, kein, mein."""
-    return _forms([stem + ending.strip("-") for ending in _EIN], _MIXED)
+def decline_ein(stem: str) -> Forms:
+    """Returns the forms of ein, kein or mein, which lack an ending in three slots: there the adjective shows the gender."""
+    return _combine_forms([stem + ending.strip("-") for ending in _EIN], _MIXED)
 
 
-def strong_forms(word: str = "", inflected: bool = False) -> Forms:
-    """No determiner at all, or one that says nothing about case: zwei, Annas, or (inflected) viel-, einig-."""
-    return _forms([word + ending if inflected else word for ending in _STRONG], _STRONG)
+def decline_strong(word: str = "", inflected: bool = False) -> Forms:
+    """Returns the forms before strong adjectives: no determiner, zwei, Annas, or (inflected) viel-, einig-."""
+    return _combine_forms([word + ending if inflected else word for ending in _STRONG], _STRONG)
 
 
 def decline(noun: str, gender: int, genitive: str, plural: str) -> tuple[str, ...]:
-    """The eight case forms, singular then plural.
+    """Returns the eight case forms, singular then plural.
 
     `genitive` is the ending of the genitive singular. A masculine noun whose genitive ends in -n is weak: it takes that
     ending in the accusative and dative too (der Student, den Studenten).
@@ -111,14 +111,14 @@ def decline(noun: str, gender: int, genitive: str, plural: str) -> tuple[str, ..
 
 
 class Conjugation(NamedTuple):
-    """Everything a sentence needs from one German verb."""
+    """The forms of one German verb."""
 
     infinitive: str
     zu_infinitive: str
     present: tuple[str, str, str]
     """By agreement, without the separable prefix."""
     preterite: tuple[str, str, str] | None
-    """Only for the verbs that use it in speech as well (hatte, mochte); all others tell the past in the perfect."""
+    """Only for verbs that use it in speech (hatte, mochte). All others use the perfect for the past."""
     prefix: str
     participle: str
     auxiliary: tuple[str, str, str]
@@ -141,7 +141,7 @@ def conjugate(entry: str) -> Conjugation:
     parts = [word for word in words if word[0] not in "+="]
     prefix, _, simple = parts[0].rpartition("|")
     stem = simple[:-2] if simple.endswith("en") else simple[:-1]
-    third, participle = parts[1:] if len(parts) == 3 else _regular(prefix, simple, stem)
+    third, participle = parts[1:] if len(parts) == 3 else _conjugate_regular(prefix, simple, stem)
     first = third if third in ("mag", "weiß") else _first_person(simple, stem)
     return Conjugation(
         infinitive=prefix + simple,
@@ -154,8 +154,8 @@ def conjugate(entry: str) -> Conjugation:
     )
 
 
-def _regular(prefix: str, simple: str, stem: str) -> tuple[str, str]:
-    """Third person and participle of a weak verb."""
+def _conjugate_regular(prefix: str, simple: str, stem: str) -> tuple[str, str]:
+    """Returns the third person and the participle of a weak verb."""
     consonant_cluster = stem[-1] in "mn" and stem[-2] not in "aeiouäöürlhmn"
     third = stem + ("et" if stem[-1] in "td" or consonant_cluster else "t")
     without_ge = simple.startswith(_UNSTRESSED_PREFIXES) or simple.endswith("ieren")

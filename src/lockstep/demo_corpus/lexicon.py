@@ -1,4 +1,4 @@
-"""The lexicon: what a lexeme knows about itself in both languages, and the pools that lexemes are drawn from."""
+"""The lexicon: adjectives, nouns, verbs and pronouns in both languages, and the pools that they are drawn from."""
 
 import re
 from collections.abc import Iterable
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from lockstep.demo_corpus import determiners, english, german, nouns, verbs, words
 from lockstep.demo_corpus.determiners import Determiner
 from lockstep.demo_corpus.german import ACCUSATIVE, DATIVE
-from lockstep.demo_corpus.tables import rows
-from lockstep.demo_corpus.tenses import VerbGroup, groups_of
+from lockstep.demo_corpus.tables import read_rows
+from lockstep.demo_corpus.tenses import VerbGroup, build_groups
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -33,16 +33,16 @@ class Noun:
     german: tuple[str, ...]
     """Four singular cases, then four plural ones."""
     kind: str
-    """What it is compared with, and whether a person is meant."""
+    """Nouns are compared with nouns of the same kind. The kind "people" marks persons."""
     adjectives: tuple[Adjective, ...]
     determiners: tuple[Determiner, ...]
     subject_determiners: tuple[Determiner, ...]
     definite: tuple[Determiner, ...]
     negated: tuple[Determiner, ...]
     owned: bool
-    """Whether one says "my" of it."""
+    """Can "my" precede it?"""
     counted: bool
-    """Whether it has a plural."""
+    """Does it have a plural?"""
     place: tuple[str, str, str] | None = None
     """English preposition, German preposition of place, German preposition of direction."""
 
@@ -59,12 +59,12 @@ class Verb:
     subjects: tuple[Noun, ...]
     intended: bool
     personal: bool
-    """Whether people do it, so that pronouns and names can."""
+    """Can persons do it, and therefore pronouns and names?"""
     objects: tuple[Noun, ...] = ()
     object_people: float = 0.0
-    """The share of people among its objects, and with it how often a pronoun or a name takes their place."""
+    """The share of persons among its objects, which pronouns and names can replace."""
     phrasal: bool = False
-    """Whether English puts a pronoun before its particle ("pick him up"), so that this grammar uses none."""
+    """Does English put a pronoun before the particle ("pick him up")? Such a verb gets no pronoun as its object."""
     case: int = ACCUSATIVE
     preposition: str = ""
     goals: str = ""
@@ -83,21 +83,21 @@ class Pronoun:
     referent: str
 
 
-def _adjective(row: list[str]) -> Adjective:
+def _build_adjective(row: list[str]) -> Adjective:
     word, entry, more, mehr, kinds = row
     base, _, stem = entry.partition("/")
     stem = stem or base
     comparative = None
     if more != "x":
-        comparative = (english.comparative(word) if more == "-" else more, f"{stem}er" if mehr == "-" else mehr)
+        comparative = (english.build_comparative(word) if more == "-" else more, f"{stem}er" if mehr == "-" else mehr)
     attributive = tuple(stem + ending for ending in german.ENDINGS)
-    return Adjective(word, english.indefinite_article(word), base, attributive, comparative, frozenset(kinds.split()))
+    return Adjective(word, english.choose_article(word), base, attributive, comparative, frozenset(kinds.split()))
 
 
-ADJECTIVES = tuple(_adjective(row) for row in rows(words.ADJECTIVES))
+ADJECTIVES = tuple(_build_adjective(row) for row in read_rows(words.ADJECTIVES))
 
 
-def _noun(row: list[str], kinds: tuple[str, ...], owned: bool) -> Noun:
+def _build_noun(row: list[str], kinds: tuple[str, ...], owned: bool) -> Noun:
     singular, _, irregular = row[0].partition("/")
     article, head, *measured = row[1].split()
     genitive = row[2].strip("-")
@@ -107,8 +107,8 @@ def _noun(row: list[str], kinds: tuple[str, ...], owned: bool) -> Noun:
     countable = determiners.FOR_OWNED if owned else determiners.FOR_COUNTED
     pools = determiners.FOR_UNCOUNTED if uncounted else countable
     return Noun(
-        english=(singular, irregular or english.plural(singular)),
-        article=english.indefinite_article(singular),
+        english=(singular, irregular or english.pluralize(singular)),
+        article=english.choose_article(singular),
         gender=gender,
         german=tuple(" ".join([form, *measured]) for form in forms),
         kind=kinds[0],
@@ -123,32 +123,32 @@ def _noun(row: list[str], kinds: tuple[str, ...], owned: bool) -> Noun:
     )
 
 
-def _nouns(table: str, *kinds: str, owned: bool = True) -> tuple[Noun, ...]:
-    return tuple(_noun(row, kinds, owned) for row in rows(table))
+def _build_nouns(table: str, *kinds: str, owned: bool = True) -> tuple[Noun, ...]:
+    return tuple(_build_noun(row, kinds, owned) for row in read_rows(table))
 
 
-def _classes() -> dict[str, tuple[Noun, ...]]:
-    """Nouns by the names the verb tables use for them."""
+def _build_classes() -> dict[str, tuple[Noun, ...]]:
+    """Returns nouns by the class names that the verb tables use."""
     base = {
-        "relatives": _nouns(nouns.RELATIVES, "people"),
-        "strangers": _nouns(nouns.PEOPLE, "people", owned=False),
-        "pets": _nouns(nouns.PETS, "animals"),
-        "wild": _nouns(nouns.WILD_ANIMALS, "animals", owned=False),
-        "texts": _nouns(nouns.TEXTS, "texts"),
-        "food": _nouns(nouns.FOOD, "food"),
-        "groceries": _nouns(nouns.GROCERIES, "drinks"),
-        "drinks": _nouns(nouns.DRINKS, "drinks"),
-        "servings": _nouns(nouns.SERVINGS, "servings", owned=False),
-        "clothes": _nouns(nouns.CLOTHES, "clothes"),
-        "vehicles": _nouns(nouns.VEHICLES, "vehicles", "objects"),
-        "devices": _nouns(nouns.DEVICES, "objects"),
-        "containers": _nouns(nouns.CONTAINERS, "objects"),
-        "things": _nouns(nouns.THINGS, "objects"),
-        "furniture": _nouns(nouns.FURNITURE, "objects"),
-        "events": _nouns(nouns.EVENTS, "events"),
-        "rooms": _nouns(nouns.ROOMS, "places"),
-        "buildings": _nouns(nouns.BUILDINGS, "places", owned=False),
-        "landscapes": _nouns(nouns.LANDSCAPES, "places", owned=False),
+        "relatives": _build_nouns(nouns.RELATIVES, "people"),
+        "strangers": _build_nouns(nouns.PEOPLE, "people", owned=False),
+        "pets": _build_nouns(nouns.PETS, "animals"),
+        "wild": _build_nouns(nouns.WILD_ANIMALS, "animals", owned=False),
+        "texts": _build_nouns(nouns.TEXTS, "texts"),
+        "food": _build_nouns(nouns.FOOD, "food"),
+        "groceries": _build_nouns(nouns.GROCERIES, "drinks"),
+        "drinks": _build_nouns(nouns.DRINKS, "drinks"),
+        "servings": _build_nouns(nouns.SERVINGS, "servings", owned=False),
+        "clothes": _build_nouns(nouns.CLOTHES, "clothes"),
+        "vehicles": _build_nouns(nouns.VEHICLES, "vehicles", "objects"),
+        "devices": _build_nouns(nouns.DEVICES, "objects"),
+        "containers": _build_nouns(nouns.CONTAINERS, "objects"),
+        "things": _build_nouns(nouns.THINGS, "objects"),
+        "furniture": _build_nouns(nouns.FURNITURE, "objects"),
+        "events": _build_nouns(nouns.EVENTS, "events"),
+        "rooms": _build_nouns(nouns.ROOMS, "places"),
+        "buildings": _build_nouns(nouns.BUILDINGS, "places", owned=False),
+        "landscapes": _build_nouns(nouns.LANDSCAPES, "places", owned=False),
     }
 
     def join(*names: str) -> tuple[Noun, ...]:
@@ -167,27 +167,27 @@ def _classes() -> dict[str, tuple[Noun, ...]]:
     return base | unions
 
 
-CLASSES = _classes()
+CLASSES = _build_classes()
 NOUNS = tuple(dict.fromkeys(noun for members in CLASSES.values() for noun in members))
 NOUN = {noun.english[0]: noun for noun in NOUNS}
 
 
 def _resolve(names: str) -> tuple[Noun, ...]:
-    """Nouns named one by one or by class."""
-    found: list[Noun] = []
+    """Returns the nouns that are named one by one or by class."""
+    resolved: list[Noun] = []
     for name in re.split(r"[ ,]+", names):
-        found += CLASSES[name] if name in CLASSES else [NOUN[name]]
-    return tuple(found)
+        resolved += CLASSES[name] if name in CLASSES else [NOUN[name]]
+    return tuple(resolved)
 
 
 _PARTICLES = (" up", " along", " on", " off", " away")
 
 
-def _listed(names: str) -> frozenset[str]:
+def _split_names(names: str) -> frozenset[str]:
     return frozenset(re.split(r",\s+", names.strip()))
 
 
-def _verb(
+def _build_verb(
     frame: str,
     row: list[str],
     *,
@@ -201,7 +201,7 @@ def _verb(
     inflection = english.inflect(row[0].rstrip("*"))
     conjugation = german.conjugate(row[1])
     state = row[0].endswith("*")
-    intended = inflection.base not in _listed(verbs.UNINTENDED)
+    intended = inflection.base not in _split_names(verbs.UNINTENDED)
     doers = _resolve(subjects)
     things = _resolve(objects) if objects else ()
     people = sum(thing.kind == "people" for thing in things)
@@ -210,7 +210,7 @@ def _verb(
         german=conjugation,
         frame=frame,
         state=state,
-        groups=groups_of(inflection, conjugation, state, intended),
+        groups=build_groups(inflection, conjugation, state, intended),
         subjects=doers,
         intended=intended,
         personal=doers[0].kind == "people",
@@ -224,59 +224,62 @@ def _verb(
     )
 
 
-def _column(row: list[str], index: int) -> str:
+def _get_column(row: list[str], index: int) -> str:
     return row[index] if len(row) > index else ""
 
 
-def _verbs() -> Iterable[Verb]:
-    for row in rows(verbs.INTRANSITIVE):
-        yield _verb("intransitive", row, subjects=row[2], adverbials=_column(row, 3))
-    for row in rows(verbs.TRANSITIVE):
-        yield _verb("object", row, objects=row[2], adverbials=_column(row, 3))
-    for row in rows(verbs.DATIVE_OBJECT):
-        yield _verb("object", row, objects=row[2], case=DATIVE, adverbials=_column(row, 3))
-    for row in rows(verbs.RECIPIENT):
-        yield _verb("recipient", row, objects=row[2])
-    for row in rows(verbs.PREPOSITIONAL):
+def _build_verbs() -> Iterable[Verb]:
+    for row in read_rows(verbs.INTRANSITIVE):
+        yield _build_verb("intransitive", row, subjects=row[2], adverbials=_get_column(row, 3))
+    for row in read_rows(verbs.TRANSITIVE):
+        yield _build_verb("object", row, objects=row[2], adverbials=_get_column(row, 3))
+    for row in read_rows(verbs.DATIVE_OBJECT):
+        yield _build_verb("object", row, objects=row[2], case=DATIVE, adverbials=_get_column(row, 3))
+    for row in read_rows(verbs.RECIPIENT):
+        yield _build_verb("recipient", row, objects=row[2])
+    for row in read_rows(verbs.PREPOSITIONAL):
         preposition, case = row[2].split()
         governed = ACCUSATIVE if case == "acc" else DATIVE
-        extra = _column(row, 4)
-        yield _verb("prepositional", row, objects=row[3], case=governed, preposition=preposition, adverbials=extra)
-    for row in rows(verbs.MOTION):
-        yield _verb("motion", row, subjects=row[2], goals=row[3], adverbials=_column(row, 4))
-    for row in rows(verbs.TRANSPORT):
-        yield _verb("transport", row, objects=row[2], goals="places")
-    for row in rows(verbs.POSITION):
-        yield _verb("position", row)
+        extra = _get_column(row, 4)
+        yield _build_verb(
+            "prepositional", row, objects=row[3], case=governed, preposition=preposition, adverbials=extra
+        )
+    for row in read_rows(verbs.MOTION):
+        yield _build_verb("motion", row, subjects=row[2], goals=row[3], adverbials=_get_column(row, 4))
+    for row in read_rows(verbs.TRANSPORT):
+        yield _build_verb("transport", row, objects=row[2], goals="places")
+    for row in read_rows(verbs.POSITION):
+        yield _build_verb("position", row)
 
 
-VERBS = tuple(_verbs())
-REPORTING = tuple(_verb("clause", row) for row in rows(verbs.REPORTING))
-INTENDING = tuple(_verb("infinitive", row) for row in rows(verbs.INTENDING))
-WEATHER = tuple(_verb("intransitive", row) for row in rows(verbs.WEATHER))
-BECOME = _verb("predicate", ["become/became/become", "werden wird geworden +sein"])
+VERBS = tuple(_build_verbs())
+REPORTING = tuple(_build_verb("clause", row) for row in read_rows(verbs.REPORTING))
+INTENDING = tuple(_build_verb("infinitive", row) for row in read_rows(verbs.INTENDING))
+WEATHER = tuple(_build_verb("intransitive", row) for row in read_rows(verbs.WEATHER))
+BECOME = _build_verb("predicate", ["become/became/become", "werden wird geworden +sein"])
 ASK = next(verb for verb in VERBS if verb.english.base == "ask")
 KNOW_THAT = next(verb for verb in REPORTING if verb.english.base == "know")
 
 ACTIONS = tuple(verb for verb in VERBS if not verb.state)
 STATES = tuple(verb for verb in VERBS if verb.state)
 INTENDED = tuple(verb for verb in ACTIONS if verb.personal and verb.intended)
-DURATIVE = tuple(verb for verb in VERBS if verb.english.base in _listed(verbs.DURATIVE))
+DURATIVE = tuple(verb for verb in VERBS if verb.english.base in _split_names(verbs.DURATIVE))
 TAKING: dict[Noun, tuple[Verb, ...]] = {
     noun: tuple(verb for verb in VERBS if verb.frame in ("object", "prepositional") and noun in verb.objects)
     for noun in NOUNS
 }
-"""The verbs that a noun can be the object of."""
+"""For every noun, the verbs that can have it as an object."""
 
 
-def verb(base: str, frame: str | None = None) -> Verb:
-    """The verb with this English base form (in this construction)."""
+def find_verb(base: str, frame: str | None = None) -> Verb:
+    """Returns the verb with this English base form (and in this construction)."""
     everything = (*VERBS, *REPORTING, *INTENDING, *WEATHER, BECOME)
     return next(one for one in everything if one.english.base == base and frame in (None, one.frame))
 
 
 PRONOUNS = tuple(
-    Pronoun((row[0], row[3]), row[1], (row[3], row[4], row[5]), int(row[7]), row[8]) for row in rows(words.PRONOUNS)
+    Pronoun((row[0], row[3]), row[1], (row[3], row[4], row[5]), int(row[7]), row[8])
+    for row in read_rows(words.PRONOUNS)
 )
 OBJECT_PRONOUNS = {
     "noun": PRONOUNS,
@@ -284,4 +287,4 @@ OBJECT_PRONOUNS = {
     "speaker": tuple(one for one in PRONOUNS if one.referent != "speaker"),
     "hearer": tuple(one for one in PRONOUNS if one.referent != "hearer"),
 }
-"""The pronouns that can be objects beside a subject with this referent."""
+"""By the referent of the subject, the pronouns that can be the object."""

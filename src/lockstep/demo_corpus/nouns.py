@@ -1,8 +1,8 @@
-"""The nouns, as tables: English (with an irregular plural), German with its article, genitive ending, plural.
+"""The nouns. The columns are: English (with an irregular plural), German with its article, genitive ending, plural.
 
-Columns stand at least two spaces apart. A table groups nouns that take the same verbs, adjectives and determiners. No
-English word has two German ones anywhere in this grammar, and none is at the same time a verb or an adjective, so that
-an English sentence has exactly one translation.
+Columns are at least two spaces apart. The nouns of a table take the same verbs, adjectives and determiners. No English
+word has two German translations, and no noun is also a verb or an adjective, so that an English sentence has exactly one
+translation.
 """
 
 RELATIVES = """

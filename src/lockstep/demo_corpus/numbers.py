@@ -1,17 +1,17 @@
 """Numbers, clock times and dates in both languages, all as (English, German) pairs."""
 
-from lockstep.demo_corpus.tables import Pair, cells
+from lockstep.demo_corpus.tables import Pair, read_cells
 
-_ONES_EN = cells("""
+_ONES_EN = read_cells("""
     zero one two three four five six seven eight nine ten
     eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen
 """)
-_ONES_DE = cells("""
+_ONES_DE = read_cells("""
     null eins zwei drei vier fünf sechs sieben acht neun zehn
     elf zwölf dreizehn vierzehn fünfzehn sechzehn siebzehn achtzehn neunzehn
 """)
-_TENS_EN = cells("- - twenty thirty forty fifty sixty seventy eighty ninety")
-_TENS_DE = cells("- - zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig")
+_TENS_EN = read_cells("- - twenty thirty forty fifty sixty seventy eighty ninety")
+_TENS_DE = read_cells("- - zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig")
 
 WEEKDAYS: tuple[Pair, ...] = (
     ("Monday", "Montag"),
@@ -38,8 +38,8 @@ MONTHS: tuple[Pair, ...] = (
 )
 
 
-def number_words(number: int) -> Pair:
-    """A number below 100 in words; German says the ones before the tens (einundzwanzig)."""
+def spell_number(number: int) -> Pair:
+    """Returns a number below 100 in words. German puts the ones before the tens (einundzwanzig)."""
     if number < 20:
         return _ONES_EN[number], _ONES_DE[number]
     tens, ones = divmod(number, 10)
@@ -49,13 +49,13 @@ def number_words(number: int) -> Pair:
     return f"{_TENS_EN[tens]}-{_ONES_EN[ones]}", f"{german_one}und{_TENS_DE[tens]}"
 
 
-def clock_times() -> tuple[Pair, ...]:
-    """Times of day without a preposition. German counts the half hour towards the next hour (halb vier)."""
+def list_clock_times() -> tuple[Pair, ...]:
+    """Lists times of day without a preposition. German names the next hour for half hours (halb vier)."""
     times: list[Pair] = []
     for hour in range(1, 13):
         following = hour % 12 + 1
-        english, german = number_words(hour)
-        next_english, next_german = number_words(following)
+        english, german = spell_number(hour)
+        next_english, next_german = spell_number(following)
         times += [
             (f"{english} o'clock", f"{'ein' if hour == 1 else german} Uhr"),
             (f"half past {english}", f"halb {next_german}"),
@@ -68,6 +68,6 @@ def clock_times() -> tuple[Pair, ...]:
     return tuple(times)
 
 
-def dates() -> tuple[Pair, ...]:
-    """Days of the year with their preposition."""
+def list_dates() -> tuple[Pair, ...]:
+    """Lists days of the year with their preposition."""
     return tuple((f"on {day} {english}", f"am {day}. {german}") for english, german in MONTHS for day in range(1, 29))

@@ -1,4 +1,4 @@
-"""The patterns of the corpus and how often each occurs."""
+"""The sentence patterns of the corpus and their frequencies in percent."""
 
 from lockstep.demo_corpus import descriptions, questions, relatives, sentences, subordination
 from lockstep.demo_corpus.tables import Draw, Pair, pick
@@ -44,6 +44,6 @@ _WEIGHTED = tuple(pattern for pattern, percent in PERCENT.items() for _ in range
 
 
 def draw_sentence(draw: Draw) -> Pair:
-    """One sentence with its translation, capitalised and punctuated."""
+    """Draws one sentence with its translation, capitalized and punctuated."""
     english, german = pick(draw, _WEIGHTED)(draw)
     return english[0].upper() + english[1:], german[0].upper() + german[1:]

@@ -1,7 +1,7 @@
-"""Verb groups: what a verb looks like in both languages, per tense and agreement, ready to be put into a sentence.
+"""Verb groups: the forms of a verb in both languages for every tense and agreement.
 
-A tense here is one English way of saying when or how; several of them share a German form (simple past and present
-perfect both become the perfect), never the other way round.
+A tense is one English construction for time or modality. Several of them share a German form (simple past and present
+perfect both become the perfect), but every tense has only one German form.
 """
 
 from typing import NamedTuple
@@ -67,7 +67,7 @@ class VerbGroup(NamedTuple):
 
 
 def _english_simple(plain: str, do: str, base: str) -> EnglishParts:
-    """Tenses that need "do" in questions and negations."""
+    """Builds the parts of a tense that needs "do" in questions and negations."""
     return "", f" {plain}", f" {do} not {base}", do, f" {base}"
 
 
@@ -84,22 +84,22 @@ def _german_compound(finite: str, rest: str) -> Three:
     return finite, f" {rest}", f" {rest} {finite}"
 
 
-def groups_of(
+def build_groups(
     english: Inflection, german: Conjugation, state: bool, intended: bool
 ) -> tuple[tuple[VerbGroup, ...], ...]:
-    """All groups of a verb, by tense and agreement.
+    """Returns all groups of a verb by tense and agreement.
 
-    Two English forms are swapped for the simple present: the progressive of a state or of what happens unintended ("is
-    knowing", "is losing"), and a past without a time expression that would read like the present ("they read").
+    The simple present replaces two English forms: the progressive of a state or of an unintended event ("is knowing", "is
+    losing"), and a past that looks like the present without a time expression ("they read").
     """
-    by_agreement = [_groups_for(english, german, state, intended, who) for who in range(3)]
+    by_agreement = [_build_groups_for(english, german, state, intended, who) for who in range(3)]
     return tuple(tuple(groups[tense] for groups in by_agreement) for tense in range(len(by_agreement[0])))
 
 
-def _groups_for(
+def _build_groups_for(
     english: Inflection, german: Conjugation, state: bool, intended: bool, who: int
 ) -> dict[int, VerbGroup]:
-    """The groups for one agreement, by tense."""
+    """Returns the groups for one agreement by tense."""
     base = english.base
     present_de = _german_simple(german, german.present[who])
     perfect_de = _german_compound(german.auxiliary[who], german.participle)

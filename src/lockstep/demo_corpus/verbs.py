@@ -1,4 +1,4 @@
-"""The verbs, as one table per construction.
+"""The verbs: one table for each construction.
 
 The English column gives base/past/participle where they are irregular. The German column marks a separable prefix with
 a bar, gives third person and participle of irregular verbs, `+sein` for the auxiliary and `=` for a preterite that is
@@ -204,12 +204,12 @@ rain                     regnen
 snow                     schneien
 """
 
-# Verbs nobody does on purpose, so that no sentence asks for them, plans them or says that they are happening just now.
+# Verbs without intention: they have no imperative, no plans and no progressive.
 UNINTENDED = """
 wake up, fall asleep, arrive, depart, stop, cry, lose, forget, find, receive, dream of, steal
 """
 
-# Verbs that go on for a while ("has been waiting for three hours").
+# Verbs of duration ("has been waiting for three hours").
 DURATIVE = """
 sleep, work, wait, study, smoke, live, sit, stand, cook, dance, sing, love, hate, know, own, miss, need, trust,
 wait for, look for, play with, argue with, talk to, talk about, repair, write, watch

@@ -1,4 +1,4 @@
-"""Every word that is neither a noun nor a verb, as tables of columns at least two spaces apart."""
+"""All words that are neither nouns nor verbs. Columns are at least two spaces apart."""
 
 # English, German, the two comparatives ("-" for the regular one, "x" for none), kinds of nouns it describes.
 # A German stem that differs before an ending follows its base form: teuer/teur.
@@ -98,7 +98,7 @@ MANNERS = {
 }
 
 # Subject, object and possessive in English; nominative, accusative, dative and possessive stem in German; agreement;
-# and whom it means, so that nobody sees himself.
+# and the referent: subject and object must not have the same one.
 PRONOUNS = """
 I     me    my     ich  mich  mir    mein   0  speaker
 you   you   your   Sie  Sie   Ihnen  Ihr    2  hearer

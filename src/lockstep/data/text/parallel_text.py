@@ -112,7 +112,7 @@ def read_blocks(settings: DataSettings, name: str, lines: int) -> Iterator[TextB
     if settings.grammar is not None:
         from lockstep import demo_corpus
 
-        every_pair = demo_corpus.pairs(settings.grammar.seed, cast(demo_corpus.Split, name))
+        every_pair = demo_corpus.generate_pairs(settings.grammar.seed, cast(demo_corpus.Split, name))
         pairs = islice(every_pair, getattr(settings.grammar, name))
         in_order = pairs if settings.languages == ("en", "de") else ((german, english) for english, german in pairs)
         yield from _pack_pairs(Path("grammar"), in_order, lines)
