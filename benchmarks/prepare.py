@@ -55,7 +55,7 @@ TRAIN = """
 import json, re, sys, time
 import torch
 from pathlib import Path
-from lockstep.data.corpus import Corpus
+from lockstep.data.corpus.binary_corpus import Corpus
 from lockstep.data.data_settings import BatchSettings
 from lockstep.models.model_settings import TransformerSettings
 from lockstep.tasks.translation import Translation

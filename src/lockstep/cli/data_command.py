@@ -103,7 +103,9 @@ def pictures(
         Path, typer.Argument(help="FOLDER/CLASS/*.jpg, or train/ and test/ with a folder for each class.")
     ],
     to: Annotated[Path | None, typer.Option("--to", help="The folder to make; corpora/FOLDER when not given.")] = None,
-    size: Annotated[int, typer.Option(min=8, max=1024, help="Side of an image in pixels; image files are resized.")] = 32,
+    size: Annotated[
+        int, typer.Option(min=8, max=1024, help="Width and height in pixels that images are resized to.")
+    ] = 32,
     grey: Annotated[bool, typer.Option("--grey", help="Without colours.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
 ) -> None:

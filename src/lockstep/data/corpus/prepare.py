@@ -123,7 +123,7 @@ def _build(settings: DataSettings, work: Path, report: Report) -> None:
     shutil.copyfile(work / VOCABULARY, corpus / VOCABULARY)
     train = _join(corpus, encoded, pieces.size, removed)
     _check_any_left(settings, train["lines"])
-    set_facts: dict[str, SetFacts] = {"train": {**train, "read": read}}
+    set_facts: dict[str, SetFacts] = {"train": {"read": read, **train}}
     for name in held_out:
         set_facts[name] = _encode_held_out(settings, name, pieces, corpus)
         report("encode", pairs + sum(set_facts[name]["lines"] for name in set_facts if name != "train"), None)
@@ -240,7 +240,7 @@ def _encode_held_out(settings: DataSettings, name: str, pieces: Vocabulary, corp
             source, target = (encode_sentences(pieces, [pair[side] for pair in chunk]) for side in (0, 1))
             writer.append(source, target)
     counts = writer.count()
-    return {**counts, "read": counts["lines"], "removed": {}}
+    return {"read": counts["lines"], **counts, "removed": {}}
 
 
 def _shard_path(work: Path, number: int, kind: str) -> Path:
