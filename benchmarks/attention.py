@@ -1,5 +1,5 @@
 """What do steps of mixed lengths cost? Forward and backward passes of one worker's share, in turns: steps of sentences of
-one length, mixed steps whose attention computes one grid, and mixed steps in parts of similar length (what Lockstep does).
+one length, mixed steps padded together, and mixed steps in parts of similar length (what Lockstep does).
 
     python benchmarks/attention.py configs/multi30k.yaml [key=value ...] --threads 1 --rounds 3
 """
@@ -32,8 +32,8 @@ def shares(task: Task, workers: int) -> list[Any]:
     ]
 
 
-def on_one_grid(batch: PairBatch) -> PairBatch:
-    source, target = (Layout.of(layout.lengths) for layout in (batch.source_layout, batch.target_layout))
+def pad_together(batch: PairBatch) -> PairBatch:
+    source, target = (Layout.from_lengths(layout.lengths) for layout in (batch.source_layout, batch.target_layout))
     words = batch.source_words, batch.target_words
     return PairBatch(batch.source, source, batch.target_in, batch.target_out, target, *words)
 
@@ -54,7 +54,7 @@ def main() -> None:
     parts = shares(mixed, options.workers)
     kinds = {
         "one length": shares(bucketed, options.workers),
-        "mixed, one grid": [on_one_grid(batch) for batch in parts],
+        "mixed, one part": [pad_together(batch) for batch in parts],
         "mixed, in parts": parts,
     }
     module = mixed.module().train()

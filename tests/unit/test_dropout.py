@@ -3,42 +3,42 @@ import torch
 
 from lockstep.models.dropout import Dropout, dropout, relu_dropout
 
-SHARES = pytest.mark.parametrize("share", [0.1, 0.5, 0.999])
+PROBABILITIES = pytest.mark.parametrize("p", [0.1, 0.5, 0.999])
 
 
-@SHARES
-def test_about_the_share_becomes_zero_and_the_rest_keeps_the_mean(share: float) -> None:
+@PROBABILITIES
+def test_a_share_of_p_becomes_zero_and_the_mean_is_preserved(p: float) -> None:
     torch.manual_seed(1)
-    result = dropout(torch.ones(1000, 1001), share)
-    rounded = min(255, round(share * 256)) / 256
+    result = dropout(torch.ones(1000, 1001), p)
+    rounded = min(255, round(p * 256)) / 256
     assert float((result == 0).float().mean()) == pytest.approx(rounded, abs=0.002)
     assert sorted(result.unique().tolist()) == [0.0, pytest.approx(1 / (1 - rounded))]
 
 
-@SHARES
-def test_the_gradient_passes_where_the_value_did(share: float) -> None:
+@PROBABILITIES
+def test_the_gradient_uses_the_mask_of_the_forward_pass(p: float) -> None:
     torch.manual_seed(1)
     x = torch.randn(50, 7, requires_grad=True)
-    result = dropout(x, share)
+    result = dropout(x, p)
     (gradient,) = torch.autograd.grad(result.sum(), x)
     torch.testing.assert_close(gradient * x, result)
 
 
-@SHARES
-def test_relu_and_dropout_in_one_are_the_two_in_a_row(share: float) -> None:
+@PROBABILITIES
+def test_relu_dropout_equals_relu_then_dropout(p: float) -> None:
     x = torch.randn(50, 7, generator=torch.Generator().manual_seed(2), requires_grad=True)
     torch.manual_seed(1)
-    expected = dropout(torch.relu(x), share)
+    expected = dropout(torch.relu(x), p)
     torch.manual_seed(1)
-    found = relu_dropout(x * 1.0, share)  # it works in place
-    torch.testing.assert_close(found, expected)
+    actual = relu_dropout(x * 1.0, p)  # it works in place
+    torch.testing.assert_close(actual, expected)
     weights = torch.arange(350.0).view(50, 7)
     (right,) = torch.autograd.grad((expected * weights).sum(), x)
-    (gradient,) = torch.autograd.grad((found * weights).sum(), x)
+    (gradient,) = torch.autograd.grad((actual * weights).sum(), x)
     torch.testing.assert_close(gradient, right)
 
 
-def test_the_random_state_decides_the_mask() -> None:
+def test_the_random_state_determines_the_mask() -> None:
     torch.manual_seed(1)
     first = dropout(torch.ones(100), 0.5)
     second = dropout(torch.ones(100), 0.5)
@@ -47,7 +47,7 @@ def test_the_random_state_decides_the_mask() -> None:
     assert not torch.equal(first, second)
 
 
-def test_nothing_happens_without_a_share_or_outside_training() -> None:
+def test_dropout_is_the_identity_for_p_0_and_in_evaluation() -> None:
     x = torch.randn(5)
     assert dropout(x, 0.0) is x
     assert torch.equal(relu_dropout(x, 0.0), torch.relu(x))

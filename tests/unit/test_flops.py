@@ -25,7 +25,7 @@ def translation(
         encoder_layers=2, decoder_layers=3, width=WIDTH, feed_forward=FEED_FORWARD, heads=4, dropout=dropout
     )
     words = [torch.randint(VOCABULARY, (sum(lengths),)) for lengths in (source, target, target)]
-    layouts = [Layout.of(np.array(lengths)) for lengths in (source, target)]
+    layouts = [Layout.from_lengths(np.array(lengths)) for lengths in (source, target)]
     batch = PairBatch(words[0], layouts[0], words[1], words[2], layouts[1], sum(source), sum(target))
     return TranslationLoss(make_model(settings, VOCABULARY), 0.1), batch
 

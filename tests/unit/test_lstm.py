@@ -9,7 +9,7 @@ from lockstep.config import load
 from lockstep.models.lstm import EncoderMemory, Lstm, LstmCell
 from lockstep.models.make_model import make_model
 from lockstep.models.model_settings import LstmSettings
-from lockstep.models.packed import AttentionGrid, Layout
+from lockstep.models.packed import Layout, TimeMajorOrder
 from lockstep.tasks.translation import PairBatch, TranslationLoss
 
 VOCABULARY, WIDTH = 20, 6
@@ -31,7 +31,7 @@ def ids(lengths: np.ndarray, seed: int = 1) -> Tensor:
 
 
 def forward(model: Lstm, source: Tensor, lengths: np.ndarray, target: Tensor, targets: np.ndarray) -> Tensor:
-    output: Tensor = model(source, Layout.of(lengths), target, Layout.of(targets))
+    output: Tensor = model(source, Layout.from_lengths(lengths), target, Layout.from_lengths(targets))
     return output
 
 
@@ -40,7 +40,7 @@ def assert_close(actual: Tensor, expected: Tensor, atol: float = 1e-5) -> None:
 
 
 def test_the_field_report_s_model_has_its_19_parameter_tensors() -> None:
-    """Three of 97.6 MB, and a kernel and a bias for each of four encoder and four decoder units."""
+    """Three of 97.6 MB, and a kernel and a bias for each of four encoder and four decoder cells."""
     preset = load(Path(__file__).parents[2] / "configs" / "lstm-field-report-5.yaml", [])
     assert isinstance(preset.model, LstmSettings)
     with torch.device("meta"):
@@ -60,35 +60,35 @@ def test_the_field_report_s_model_has_its_19_parameter_tensors() -> None:
     assert all(parameters[f"{unit}.bias"].shape == (4 * 512,) for unit in units)
 
 
-def test_a_unit_computes_what_torch_s_lstm_computes() -> None:
+def test_a_cell_computes_what_torch_s_lstm_computes() -> None:
     """With torch's two kernels side by side and its two biases added."""
-    reference, unit = nn.LSTM(4, WIDTH), LstmCell(4, WIDTH)
+    reference, cell = nn.LSTM(4, WIDTH), LstmCell(4, WIDTH)
     for_input, for_state, bias, other_bias = reference.parameters()
     with torch.no_grad():
-        unit.kernel.copy_(torch.cat([for_input, for_state], dim=1))
-        unit.bias.copy_(bias + other_bias)
+        cell.kernel.copy_(torch.cat([for_input, for_state], dim=1))
+        cell.bias.copy_(bias + other_bias)
     x, zeros = torch.randn(5, 1, 4), torch.zeros(1, 1, WIDTH)
-    ours, _, _ = torch.lstm(x, (zeros, zeros), unit.weights(), True, 1, 0.0, False, False, False)
+    ours, _, _ = torch.lstm(x, (zeros, zeros), cell.split_weights(), True, 1, 0.0, False, False, False)
     assert_close(ours, reference(x)[0])
 
 
-def test_kernels_are_given_matrices_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_lstm_gets_contiguous_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU torch copies them into cuDNN's layout, and refuses to where they are columns of a larger matrix."""
     given, lstm = list[Tensor](), torch.lstm
 
-    def noted(x: Tensor, counts: Tensor, state: object, weights: list[Tensor], *rest: object) -> object:
+    def record(x: Tensor, batch_sizes: Tensor, state: object, weights: list[Tensor], *rest: object) -> object:
         given.extend(weights)
-        return lstm(x, counts, state, weights, *rest)  # type: ignore[call-overload]
+        return lstm(x, batch_sizes, state, weights, *rest)  # type: ignore[call-overload]
 
-    monkeypatch.setattr(torch, "lstm", noted)
+    monkeypatch.setattr(torch, "lstm", record)
     lengths = np.array([2, 3])
     forward(small(), ids(lengths), lengths, ids(lengths), lengths)
     assert len(given) == 4 * (2 * 2 + 4)
     assert all(weight.is_contiguous() for weight in given)
 
 
-def by_the_book(model: Lstm, source: list[int], target: list[int]) -> Tensor:
-    """One sentence, word by word and without torch's sequence kernels."""
+def reference_forward(model: Lstm, source: list[int], target: list[int]) -> Tensor:
+    """Computes one sentence, word by word and without torch's sequence kernels."""
 
     def run(unit: LstmCell, inputs: list[Tensor], output: Tensor, cell: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
         outputs = []
@@ -130,7 +130,7 @@ def test_sentences_packed_together_give_what_each_gives_alone(encoder_layers: in
     together = forward(model, source, MIXED, target, TARGETS).split(TARGETS.tolist())
     pairs = zip(source.split(MIXED.tolist()), target.split(TARGETS.tolist()), strict=True)
     for output, (one_source, one_target) in zip(together, pairs, strict=True):
-        assert_close(output, by_the_book(model, one_source.tolist(), one_target.tolist()))
+        assert_close(output, reference_forward(model, one_source.tolist(), one_target.tolist()))
 
 
 def test_the_same_words_have_the_same_loss_and_gradient_in_any_batch() -> None:
@@ -142,7 +142,7 @@ def test_the_same_words_have_the_same_loss_and_gradient_in_any_batch() -> None:
             torch.cat([words.split(lengths.tolist())[row] for row in rows])
             for words, lengths in ((source, MIXED), (target, TARGETS), (right, TARGETS))
         )
-        layouts = Layout.of(MIXED[rows]), Layout.of(TARGETS[rows])
+        layouts = Layout.from_lengths(MIXED[rows]), Layout.from_lengths(TARGETS[rows])
         return PairBatch(sources, layouts[0], targets, rights, layouts[1], len(sources), len(targets))
 
     def loss_and_gradients(*batches: list[int]) -> list[Tensor]:
@@ -151,32 +151,34 @@ def test_the_same_words_have_the_same_loss_and_gradient_in_any_batch() -> None:
 
     together = loss_and_gradients([0, 1, 2, 3])
     for others in ([[3, 1, 0, 2]], [[0], [1], [2], [3]], [[2, 0], [1, 3]]):
-        for found, expected in zip(loss_and_gradients(*others), together, strict=True):
-            assert_close(found, expected, atol=1e-4)
+        for actual, expected in zip(loss_and_gradients(*others), together, strict=True):
+            assert_close(actual, expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("lengths", [[5, 1, 3, 7], [4, 4, 4], [1], [1, 2]])
-def test_reading_is_a_round_trip_from_the_first_words_to_the_last(lengths: list[int]) -> None:
-    layout = Layout.of(np.array(lengths))
-    reading = AttentionGrid.of(layout, torch.device("cpu"))
+def test_time_major_order_is_a_round_trip(lengths: list[int]) -> None:
+    layout = Layout.from_lengths(np.array(lengths))
+    order = TimeMajorOrder.from_layout(layout, torch.device("cpu"))
     packed = torch.arange(1.0, 2 * sum(lengths) + 1).view(-1, 2)
-    read = packed[reading.order]
-    assert reading.counts.tolist() == [sum(length > place for length in lengths) for place in range(max(lengths))]
-    assert layout.positions[reading.order].tolist() == sorted(layout.positions.tolist())
-    assert torch.equal(reading.pack(read), packed)
-    assert torch.equal(reading.spread(read), layout.spread(packed))
-    assert torch.equal(reading.gather(layout.spread(packed)), read)
+    time_major = packed[order.packed_index]
+    assert order.batch_sizes.tolist() == [
+        sum(length > position for length in lengths) for position in range(max(lengths))
+    ]
+    assert layout.positions[order.packed_index].tolist() == sorted(layout.positions.tolist())
+    assert torch.equal(order.pack(time_major), packed)
+    assert torch.equal(order.pad(time_major), layout.pad(packed))
+    assert torch.equal(order.unpad(layout.pad(packed)), time_major)
     states = torch.randn(3, len(lengths), 2)
-    assert torch.equal(reading.unsorted(reading.sorted(states)), states)
+    assert torch.equal(order.unsort_rows(order.sort_rows(states)), states)
 
 
-def test_the_gradients_of_reading_are_right() -> None:
-    reading = AttentionGrid.of(Layout.of(np.array([2, 3, 1])), torch.device("cpu"))
+def test_the_gradients_of_reordering_are_right() -> None:
+    order = TimeMajorOrder.from_layout(Layout.from_lengths(np.array([2, 3, 1])), torch.device("cpu"))
     words = torch.randn(6, 2, dtype=torch.double, requires_grad=True)
-    grid = torch.randn(3, 3, 2, dtype=torch.double, requires_grad=True)
-    assert torch.autograd.gradcheck(reading.pack, (words,))
-    assert torch.autograd.gradcheck(reading.spread, (words,))
-    assert torch.autograd.gradcheck(reading.gather, (grid,))
+    padded = torch.randn(3, 3, 2, dtype=torch.double, requires_grad=True)
+    assert torch.autograd.gradcheck(order.pack, (words,))
+    assert torch.autograd.gradcheck(order.pad, (words,))
+    assert torch.autograd.gradcheck(order.unpad, (padded,))
 
 
 @torch.no_grad()
@@ -199,7 +201,7 @@ def test_gradients_flow_to_every_parameter() -> None:
     assert all(bool(p.grad.isfinite().all()) for p in model.parameters() if p.grad is not None)
 
 
-def test_the_random_state_decides_the_masks_of_dropout_between_layers() -> None:
+def test_the_random_state_determines_the_dropout_masks_between_layers() -> None:
     model = small(dropout=0.5)
 
     def outputs(seed: int) -> Tensor:
@@ -217,20 +219,20 @@ def test_the_random_state_decides_the_masks_of_dropout_between_layers() -> None:
 @torch.inference_mode()
 def test_decoding_step_by_step_equals_teacher_forcing(beam: int, source_lengths: list[int]) -> None:
     model, lengths, words = small(), np.array(source_lengths), 6
-    layout = Layout.of(lengths)
+    layout = Layout.from_lengths(lengths)
     memory = model.encode(ids(lengths), layout)
     targets = torch.randint(0, VOCABULARY, (3, beam, words), generator=torch.Generator().manual_seed(4))
     caches = model.start(memory, layout, beam)
-    stepwise = torch.stack([model.step(targets[:, :, place], place, caches) for place in range(words)], dim=2)
+    stepwise = torch.stack([model.step(targets[:, :, position], position, caches) for position in range(words)], dim=2)
     for hypothesis in range(beam):
-        forced = model.decode(targets[:, hypothesis].flatten(), Layout.of(np.full(3, words)), memory, layout)
+        forced = model.decode(targets[:, hypothesis].flatten(), Layout.from_lengths(np.full(3, words)), memory, layout)
         assert_close(stepwise[:, hypothesis].flatten(0, 1), model.logits(forced))
 
 
 @torch.inference_mode()
-def test_selected_hypotheses_and_sentences_go_on_as_if_they_had_been_alone() -> None:
+def test_selected_hypotheses_and_sentences_decode_as_if_they_had_been_alone() -> None:
     model, lengths, beam = small(), np.array([5, 1, 3]), 2
-    layout, source = Layout.of(lengths), ids(lengths)
+    layout, source = Layout.from_lengths(lengths), ids(lengths)
     caches = model.start(model.encode(source, layout), layout, beam)
     model.step(torch.tensor([[1, 2], [3, 4], [5, 6]]), 0, caches)
     for cache in caches:  # the middle sentence leaves; the first swaps its hypotheses, the last doubles its second
@@ -240,7 +242,7 @@ def test_selected_hypotheses_and_sentences_go_on_as_if_they_had_been_alone() -> 
     for row, (sentence, starts) in enumerate([(0, [2, 1]), (2, [6, 6])]):
         alone = source.split(lengths.tolist())[sentence].tolist()
         for hypothesis, start in enumerate(starts):
-            forced = by_the_book(model, alone, [start, int(second[row, hypothesis])])
+            forced = reference_forward(model, alone, [start, int(second[row, hypothesis])])
             assert_close(logits[row, hypothesis], model.logits(forced)[-1], atol=1e-4)
 
 
@@ -255,10 +257,10 @@ def test_bf16_autocast_stays_near_fp32(targets: np.ndarray) -> None:
 
 def test_the_memory_keeps_the_order_of_the_batch() -> None:
     model = small()
-    memory = model.encode(ids(MIXED), Layout.of(MIXED))
+    memory = model.encode(ids(MIXED), Layout.from_lengths(MIXED))
     assert isinstance(memory, EncoderMemory)
     for row, words in enumerate(ids(MIXED).split(MIXED.tolist())):
-        alone = model.encode(words, Layout.of(MIXED[[row]]))
+        alone = model.encode(words, Layout.from_lengths(MIXED[[row]]))
         assert_close(memory.words[row, : len(words)], alone.words[0])
         for together, single in zip(memory.state, alone.state, strict=True):
             assert_close(together[:, row], single[:, 0])

@@ -1,4 +1,4 @@
-"""The networks for images against the paper, and batch norm against torch's own, with any number of workers."""
+"""Residual networks match the paper, and batch norm matches torch's, with any number of workers."""
 
 import copy
 import threading
@@ -36,7 +36,7 @@ def test_images_of_both_corpora_get_a_score_for_each_class(depth: int, size: int
     assert resnet(depth, 4, colours)(torch.rand(2, colours, size, size)).shape == (2, 10)
 
 
-def test_a_shortcut_takes_every_second_point_and_no_parameters() -> None:
+def test_a_shortcut_takes_every_second_pixel_and_has_no_parameters() -> None:
     block = ResidualBlock(2, 4, stride=2).eval()
     nn.init.zeros_(block.second_norm.weight)
     values = torch.rand(1, 2, 6, 6)
@@ -49,7 +49,7 @@ def test_unknown_depths_are_refused() -> None:
         ResNetSettings(name="resnet", depth=21)
 
 
-def alone(shape: tuple[int, ...]) -> tuple[BatchNorm, nn.BatchNorm2d, Tensor, Tensor]:
+def make_norms(shape: tuple[int, ...]) -> tuple[BatchNorm, nn.BatchNorm2d, Tensor, Tensor]:
     torch.manual_seed(3)
     ours, theirs = BatchNorm(shape[1]), nn.BatchNorm2d(shape[1])
     with torch.no_grad():
@@ -60,8 +60,8 @@ def alone(shape: tuple[int, ...]) -> tuple[BatchNorm, nn.BatchNorm2d, Tensor, Te
     return ours, theirs, 3.0 + 2.0 * torch.randn(shape), torch.randn(shape)
 
 
-def test_alone_it_is_torchs_batch_norm() -> None:
-    ours, theirs, values, gradient = alone((6, 4, 5, 5))
+def test_on_one_worker_it_is_torchs_batch_norm() -> None:
+    ours, theirs, values, gradient = make_norms((6, 4, 5, 5))
     for training in (True, False):
         mine, other = values.clone().requires_grad_(), values.clone().requires_grad_()
         ours.train(training)
@@ -82,14 +82,14 @@ def test_alone_it_is_torchs_batch_norm() -> None:
     assert torch.allclose(ours.weight.grad, theirs.weight.grad, atol=1e-4)
 
 
-class Together:
-    """Adds up over threads that play workers, in the order of their numbers."""
+class ThreadSum:
+    """Sums tensors over threads that stand in for workers, in rank order."""
 
     def __init__(self, workers: int) -> None:
         self.barrier = threading.Barrier(workers)
         self.given: list[Tensor] = [torch.zeros(0)] * workers
 
-    def of(self, worker: int) -> Callable[[Tensor], None]:
+    def for_worker(self, worker: int) -> Callable[[Tensor], None]:
         def add(tensor: Tensor) -> None:
             self.given[worker] = tensor.clone()
             self.barrier.wait()
@@ -99,7 +99,7 @@ class Together:
         return add
 
 
-def in_threads(work: Callable[[int], None], workers: int) -> None:
+def run_threads(work: Callable[[int], None], workers: int) -> None:
     threads = [threading.Thread(target=work, args=(worker,)) for worker in range(workers)]
     for thread in threads:
         thread.start()
@@ -111,22 +111,22 @@ def in_threads(work: Callable[[int], None], workers: int) -> None:
 def test_gradients_of_shares_add_up_to_those_of_the_whole_batch(depth: int) -> None:
     """In double precision, where no rectifier flips by rounding."""
     torch.manual_seed(4)
-    whole = resnet(depth, 3).double()
+    reference = resnet(depth, 3).double()
     images, labels, shares = torch.rand(7, 3, 16, 16).double(), torch.arange(7), (4, 0, 3)
-    F.cross_entropy(whole(images), labels, reduction="sum").backward()
-    copies, together = [copy.deepcopy(whole) for _ in shares], Together(len(shares))
+    F.cross_entropy(reference(images), labels, reduction="sum").backward()
+    copies, thread_sum = [copy.deepcopy(reference) for _ in shares], ThreadSum(len(shares))
     for copied in copies:
         copied.zero_grad()
 
     def work(worker: int) -> None:
         for module in copies[worker].modules():
             if isinstance(module, BatchNorm):
-                module.sum_over_workers = together.of(worker)
+                module.sum_over_workers = thread_sum.for_worker(worker)
         mine = slice(sum(shares[:worker]), sum(shares[: worker + 1]))
         F.cross_entropy(copies[worker](images[mine]), labels[mine], reduction="sum").backward()
 
-    in_threads(work, len(shares))
-    for name, parameter in whole.named_parameters():
+    run_threads(work, len(shares))
+    for name, parameter in reference.named_parameters():
         gradients = [copied.get_parameter(name).grad for copied in copies]
         assert parameter.grad is not None
         summed = torch.stack([gradient for gradient in gradients if gradient is not None]).sum(0)
@@ -135,17 +135,19 @@ def test_gradients_of_shares_add_up_to_those_of_the_whole_batch(depth: int) -> N
 
 @pytest.mark.parametrize("shares", [(3, 3), (5, 1), (6, 0), (0, 2, 4)], ids=str)
 def test_shares_of_any_size_are_normalised_as_one_batch(shares: tuple[int, ...]) -> None:
-    whole, _, values, gradient = alone((6, 4, 5, 5))
+    reference, _, values, gradient = make_norms((6, 4, 5, 5))
     complete = values.clone().requires_grad_()
-    expected = whole(complete)
+    expected = reference(complete)
     expected.backward(gradient)
-    together = Together(len(shares))
+    thread_sum = ThreadSum(len(shares))
     results: dict[int, tuple[Tensor, Tensor, BatchNorm]] = {}
 
     def work(worker: int) -> None:
         norm = BatchNorm(4)
-        norm.load_state_dict({**norm.state_dict(), "weight": whole.weight.detach(), "bias": whole.bias.detach()})
-        norm.sum_over_workers = together.of(worker)
+        norm.load_state_dict(
+            {**norm.state_dict(), "weight": reference.weight.detach(), "bias": reference.bias.detach()}
+        )
+        norm.sum_over_workers = thread_sum.for_worker(worker)
         begin = sum(shares[:worker])
         mine = values[begin : begin + shares[worker]].clone().requires_grad_()
         out = norm(mine)
@@ -153,7 +155,7 @@ def test_shares_of_any_size_are_normalised_as_one_batch(shares: tuple[int, ...])
         assert mine.grad is not None
         results[worker] = (out.detach(), mine.grad, norm)
 
-    in_threads(work, len(shares))
+    run_threads(work, len(shares))
     outs, gradients, norms = zip(*(results[worker] for worker in range(len(shares))), strict=True)
     assert complete.grad is not None
     assert torch.allclose(torch.cat(outs), expected, atol=1e-5)
@@ -161,16 +163,16 @@ def test_shares_of_any_size_are_normalised_as_one_batch(shares: tuple[int, ...])
     for norm in norms:
         assert torch.equal(norm.running_mean, norms[0].running_mean)
         assert torch.equal(norm.running_var, norms[0].running_var)
-        assert torch.allclose(norm.running_var, whole.running_var, atol=1e-6)
+        assert torch.allclose(norm.running_var, reference.running_var, atol=1e-6)
     for name in ("weight", "bias"):
         summed = torch.stack([getattr(norm, name).grad for norm in norms]).sum(0)
-        assert torch.allclose(summed, getattr(whole, name).grad, atol=1e-4)
+        assert torch.allclose(summed, getattr(reference, name).grad, atol=1e-4)
 
 
 @pytest.mark.parametrize(
     "values", [torch.zeros(0, 4, 5, 5), torch.full((2, 4, 5, 5), float("nan"))], ids=["none", "nan"]
 )
-def test_running_averages_learn_nothing_from_no_image_and_no_number(values: Tensor) -> None:
+def test_empty_and_nan_batches_leave_the_running_averages_unchanged(values: Tensor) -> None:
     norm = BatchNorm(4)
     before = {name: value.clone() for name, value in norm.state_dict().items()}
     norm(values)
@@ -179,21 +181,21 @@ def test_running_averages_learn_nothing_from_no_image_and_no_number(values: Tens
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["planes", "channels last"])
 def test_statistics_of_bf16_values_are_not_rounded_to_bf16(layout: torch.memory_format) -> None:
-    """Far from zero, where a mean in bf16 would be off by as much as the values spread."""
+    """Far from zero, where a mean in bf16 would be off by as much as their standard deviation."""
     torch.manual_seed(6)
     values, gradient = 20.0 + 0.5 * torch.randn(32, 4, 8, 8), torch.randn(32, 4, 8, 8)
     right = values.bfloat16().float().requires_grad_()
     mine = values.bfloat16().to(memory_format=layout).requires_grad_()
     exact, norm = BatchNorm(4), BatchNorm(4)
-    norm.sum_over_workers = lambda sums: None  # the only worker of several
-    expected, found = exact(right), norm(mine)
+    norm.sum_over_workers = lambda sums: None  # one worker, with the statistics of several
+    expected, actual = exact(right), norm(mine)
     expected.backward(gradient.bfloat16().float())
-    found.backward(gradient.bfloat16())
-    assert found.dtype is torch.bfloat16
+    actual.backward(gradient.bfloat16())
+    assert actual.dtype is torch.bfloat16
     assert right.grad is not None
     assert mine.grad is not None
-    assert torch.allclose(found.mean((0, 2, 3), dtype=torch.float32), torch.zeros(4), atol=1e-3)
-    assert torch.allclose(found.float(), expected, rtol=2**-7, atol=1e-3)
+    assert torch.allclose(actual.mean((0, 2, 3), dtype=torch.float32), torch.zeros(4), atol=1e-3)
+    assert torch.allclose(actual.float(), expected, rtol=2**-7, atol=1e-3)
     assert torch.allclose(mine.grad.float(), right.grad, rtol=2**-5, atol=2**-7)
     assert torch.allclose(norm.running_mean, exact.running_mean, atol=1e-5)
     assert norm.weight.grad is not None
@@ -209,7 +211,7 @@ def test_torch_s_own_batch_norm_is_refused_where_workers_make_one_update(norm: t
     assert "lockstep.models.batch_norm.BatchNorm" in caught.value.remedy
 
 
-def test_a_plan_is_told_what_is_really_sent() -> None:
+def test_sum_bytes_are_the_bytes_that_are_all_reduced() -> None:
     norm, sent = BatchNorm(5), list[int]()
     norm.sum_over_workers = lambda tensor: sent.append(tensor.nbytes)
     norm(torch.randn(4, 5, 3, 3, requires_grad=True)).sum().backward()

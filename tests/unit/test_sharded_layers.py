@@ -107,7 +107,7 @@ class Loss(nn.Module):
         self.model = model
 
     def forward(self, ids: Tensor) -> Tensor:
-        layout = Layout.of(np.array([len(ids)]))
+        layout = Layout.from_lengths(np.array([len(ids)]))
         output: Tensor = self.model(ids, layout, ids, layout)
         return output.sum()
 

@@ -33,10 +33,10 @@ def ids(lengths: np.ndarray, seed: int = 1) -> Tensor:
 def forward(
     model: Transformer, source: Tensor, source_lengths: np.ndarray, target: Tensor, lengths: np.ndarray
 ) -> tuple[Tensor, Tensor]:
-    """Memory and decoder output."""
-    source_layout = Layout.of(source_lengths)
+    """Returns memory and decoder output."""
+    source_layout = Layout.from_lengths(source_lengths)
     memory = model.encode(source, source_layout)
-    return memory, model.decode(target, Layout.of(lengths), memory, source_layout)
+    return memory, model.decode(target, Layout.from_lengths(lengths), memory, source_layout)
 
 
 def assert_close(actual: Tensor, expected: Tensor, atol: float = 1e-5) -> None:
@@ -76,14 +76,14 @@ def test_sentences_packed_together_give_what_each_gives_alone(norm: Literal["pre
 @torch.no_grad()
 def test_sentences_of_equal_length_take_the_dense_path_with_the_same_result(norm: Literal["pre", "post"]) -> None:
     model, equal = small(norm), np.array([4, 4])
-    layout = Layout.of(equal)
-    assert layout.slots is None
-    assert layout.hidden is None
+    layout = Layout.from_lengths(equal)
+    assert layout.padded_index is None
+    assert layout.padding_mask is None
     source, target = ids(equal), ids(equal, seed=2)
     memory, output = forward(model, source, equal, target, equal)
 
-    longer = np.array([4, 4, 6])  # a third, longer sentence forces the same two through the slots
-    assert Layout.of(longer).slots is not None
+    longer = np.array([4, 4, 6])  # a third, longer sentence forces the same two to be padded
+    assert Layout.from_lengths(longer).padded_index is not None
     more = ids(np.array([6]), seed=3)
     memory_too, output_too = forward(model, torch.cat([source, more]), longer, torch.cat([target, more]), longer)
     assert_close(memory, memory_too[:8])
@@ -92,14 +92,16 @@ def test_sentences_of_equal_length_take_the_dense_path_with_the_same_result(norm
 
 @NORMS
 @pytest.mark.parametrize("at", [(1,), (2, 3), (1, 2, 3)])
-def test_sentences_on_several_grids_give_what_one_grid_gives(norm: Literal["pre", "post"], at: tuple[int, ...]) -> None:
+def test_sentences_padded_in_parts_give_what_they_give_padded_together(
+    norm: Literal["pre", "post"], at: tuple[int, ...]
+) -> None:
     lengths, targets = np.array([7, 5, 5, 1]), np.array([6, 6, 2, 3])
     source, target = ids(lengths), ids(targets, seed=2)
 
     def results(cuts: tuple[int, ...]) -> dict[str, Tensor]:
-        model, source_layout = small(norm), Layout.of(lengths, cuts)
+        model, source_layout = small(norm), Layout.from_lengths(lengths, cuts)
         memory = model.encode(source, source_layout)
-        output = model.decode(target, Layout.of(targets, cuts), memory, source_layout)
+        output = model.decode(target, Layout.from_lengths(targets, cuts), memory, source_layout)
         (output * torch.linspace(-1, 1, output.numel()).view_as(output)).sum().backward()
         gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
         return {"memory": memory.detach(), "output": output.detach(), **gradients}
@@ -137,7 +139,7 @@ def test_every_source_word_influences_the_whole_target() -> None:
 
 @torch.no_grad()
 def test_the_order_of_the_source_words_matters() -> None:
-    model, layout = small(), Layout.of(np.array([3]))
+    model, layout = small(), Layout.from_lengths(np.array([3]))
     there, back = (model.encode(torch.tensor(words), layout) for words in ([5, 6, 7], [7, 6, 5]))
     assert not torch.allclose(there, back.flip(0), atol=1e-2)
 
@@ -166,7 +168,7 @@ def test_the_explicit_attention_equals_the_fused_one_with_its_gradients(
 def test_both_attention_paths_agree_for_every_mask(masked: bool, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     query, key, value = torch.randn(3, 4, 2, 5, 8)
-    mask = Layout.of(np.array([5, 2, 3, 1])).hidden if masked else None
+    mask = Layout.from_lengths(np.array([5, 2, 3, 1])).padding_mask if masked else None
     explicit = attend(query, key, value, mask, causal, 0.0)
     monkeypatch.setattr(transformer, "EXPLICIT_LIMIT", 0)
     assert_close(attend(query, key, value, mask, causal, 0.0), explicit)
@@ -183,41 +185,45 @@ def test_gradients_flow_to_every_parameter(norm: Literal["pre", "post"]) -> None
 
 
 def test_dropout_acts_in_training_and_not_in_evaluation() -> None:
-    model, layout = small(dropout=0.5), Layout.of(MIXED)
+    model, layout = small(dropout=0.5), Layout.from_lengths(MIXED)
     assert torch.equal(model.encode(ids(MIXED), layout), model.encode(ids(MIXED), layout))
     model.train()
     assert not torch.equal(model.encode(ids(MIXED), layout), model.encode(ids(MIXED), layout))
 
 
 @pytest.mark.parametrize("lengths", [[5, 1, 3, 7], [4, 4, 4], [1], [1, 2]])
-def test_spreading_and_packing_is_a_round_trip(lengths: list[int]) -> None:
-    layout = Layout.of(np.array(lengths))
+def test_padding_and_packing_is_a_round_trip(lengths: list[int]) -> None:
+    layout = Layout.from_lengths(np.array(lengths))
     packed = torch.arange(1.0, 2 * sum(lengths) + 1).view(-1, 2)
-    grid = layout.spread(packed)
-    assert grid.shape == (len(lengths), max(lengths), 2)
-    assert torch.equal(layout.pack(grid), packed)
-    for row, (sentence, words) in enumerate(zip(grid, packed.split(lengths), strict=True)):
+    padded = layout.pad(packed)
+    assert padded.shape == (len(lengths), max(lengths), 2)
+    assert torch.equal(layout.pack(padded), packed)
+    for row, (sentence, words) in enumerate(zip(padded, packed.split(lengths), strict=True)):
         assert torch.equal(sentence[: lengths[row]], words)
         assert not sentence[lengths[row] :].any()
 
 
-def test_positions_and_hidden_places_follow_the_lengths() -> None:
-    layout = Layout.of(np.array([2, 3, 1]))
+def test_positions_and_padding_mask_follow_the_lengths() -> None:
+    layout = Layout.from_lengths(np.array([2, 3, 1]))
     assert layout.positions.tolist() == [0, 1, 0, 1, 2, 0]
     assert layout.lengths.tolist() == [2, 3, 1]
-    assert layout.hidden is not None
-    assert layout.hidden.shape == (3, 1, 1, 3)
-    assert (layout.hidden[:, 0, 0] == 0).tolist() == [[True, True, False], [True, True, True], [True, False, False]]
-    assert layout.hidden.min() == -torch.inf
+    assert layout.padding_mask is not None
+    assert layout.padding_mask.shape == (3, 1, 1, 3)
+    assert (layout.padding_mask[:, 0, 0] == 0).tolist() == [
+        [True, True, False],
+        [True, True, True],
+        [True, False, False],
+    ]
+    assert layout.padding_mask.min() == -torch.inf
 
 
 @pytest.mark.parametrize("lengths", [[2, 3, 1], [2, 2]])
-def test_the_gradients_of_spread_and_pack_are_right(lengths: list[int]) -> None:
-    layout = Layout.of(np.array(lengths))
+def test_the_gradients_of_pad_and_pack_are_right(lengths: list[int]) -> None:
+    layout = Layout.from_lengths(np.array(lengths))
     packed = torch.randn(sum(lengths), 2, dtype=torch.double, requires_grad=True)
-    grid = torch.randn(len(lengths), max(lengths), 2, dtype=torch.double, requires_grad=True)
-    assert torch.autograd.gradcheck(layout.spread, (packed,))
-    assert torch.autograd.gradcheck(layout.pack, (grid,))
+    padded = torch.randn(len(lengths), max(lengths), 2, dtype=torch.double, requires_grad=True)
+    assert torch.autograd.gradcheck(layout.pad, (packed,))
+    assert torch.autograd.gradcheck(layout.pack, (padded,))
 
 
 @NORMS
@@ -228,21 +234,21 @@ def test_decoding_step_by_step_equals_teacher_forcing(
     norm: Literal["pre", "post"], beam: int, source_lengths: list[int]
 ) -> None:
     model, lengths, words = small(norm), np.array(source_lengths), 6
-    layout = Layout.of(lengths)
+    layout = Layout.from_lengths(lengths)
     memory = model.encode(ids(lengths), layout)
     targets = torch.randint(0, VOCABULARY, (3, beam, words), generator=torch.Generator().manual_seed(4))
     caches = model.start(memory, layout, beam)
     steps = [model.step(targets[:, :, position], position, caches) for position in range(words)]
     stepwise = torch.stack(steps, dim=2)  # [rows, beam, words, vocabulary]
     for hypothesis in range(beam):
-        forced = model.decode(targets[:, hypothesis].flatten(), Layout.of(np.full(3, words)), memory, layout)
+        forced = model.decode(targets[:, hypothesis].flatten(), Layout.from_lengths(np.full(3, words)), memory, layout)
         assert_close(stepwise[:, hypothesis].flatten(0, 1), model.logits(forced))
 
 
 @torch.inference_mode()
-def test_selected_hypotheses_and_sentences_go_on_as_if_they_had_been_alone() -> None:
+def test_selected_hypotheses_and_sentences_decode_as_if_they_had_been_alone() -> None:
     model, lengths, beam = small(), np.array([5, 1, 3]), 2
-    layout = Layout.of(lengths)
+    layout = Layout.from_lengths(lengths)
     source = ids(lengths)
     caches = model.start(model.encode(source, layout), layout, beam)
     first = torch.tensor([[1, 2], [3, 4], [5, 6]])
@@ -254,35 +260,39 @@ def test_selected_hypotheses_and_sentences_go_on_as_if_they_had_been_alone() -> 
 
     for row, (sentence, starts) in enumerate([(0, [2, 1]), (2, [6, 6])]):
         alone = source.split(lengths.tolist())[sentence]
-        alone_layout = Layout.of(lengths[[sentence]])
+        alone_layout = Layout.from_lengths(lengths[[sentence]])
         memory = model.encode(alone, alone_layout)
         for hypothesis, start in enumerate(starts):
             words = torch.tensor([start, int(second[row, hypothesis])])
-            forced = model.logits(model.decode(words, Layout.of(np.array([2])), memory, alone_layout))
+            forced = model.logits(model.decode(words, Layout.from_lengths(np.array([2])), memory, alone_layout))
             assert_close(logits[row, hypothesis], forced[-1])
 
 
 @torch.no_grad()
-def test_a_sentence_longer_than_any_before_gets_positions_of_its_own() -> None:
+def test_a_sentence_longer_than_any_before_extends_the_position_table() -> None:
     fresh, grown = small(), small()
-    grown.encode(ids(MIXED), Layout.of(MIXED))
+    grown.encode(ids(MIXED), Layout.from_lengths(MIXED))
     long = np.array([300])
-    assert torch.equal(grown.encode(ids(long), Layout.of(long)), fresh.encode(ids(long), Layout.of(long)))
-    assert torch.equal(grown.encode(ids(MIXED), Layout.of(MIXED)), small().encode(ids(MIXED), Layout.of(MIXED)))
+    assert torch.equal(
+        grown.encode(ids(long), Layout.from_lengths(long)), fresh.encode(ids(long), Layout.from_lengths(long))
+    )
+    assert torch.equal(
+        grown.encode(ids(MIXED), Layout.from_lengths(MIXED)), small().encode(ids(MIXED), Layout.from_lengths(MIXED))
+    )
 
 
 def test_training_works_after_a_decoding_that_grew_the_positions() -> None:
     model = small().train()
     long = np.array([300])
     with torch.inference_mode():
-        model.encode(ids(long), Layout.of(long))
-    model.encode(ids(MIXED), Layout.of(MIXED)).sum().backward()
+        model.encode(ids(long), Layout.from_lengths(long))
+    model.encode(ids(MIXED), Layout.from_lengths(MIXED)).sum().backward()
     assert model.embedding.weight.grad is not None
 
 
-def test_the_position_table_is_no_part_of_the_saved_model() -> None:
+def test_the_position_table_is_not_saved_with_the_model() -> None:
     model = small()
-    model.encode(ids(MIXED), Layout.of(MIXED))
+    model.encode(ids(MIXED), Layout.from_lengths(MIXED))
     assert set(model.state_dict()) == {name for name, _ in model.named_parameters()}
 
 
@@ -294,32 +304,32 @@ def test_bf16_autocast_stays_near_fp32() -> None:
     assert_close(rough.float(), exact, atol=0.15)
 
 
-def by_the_book(
+def reference_varlen_attn(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    query_bounds: Tensor,
-    key_bounds: Tensor,
+    query_offsets: Tensor,
+    key_offsets: Tensor,
     longest_query: int,
     longest_key: int,
     window_size: tuple[int, int],
 ) -> Tensor:
-    """What torch documents for `varlen_attn`, sentence by sentence: the kernel itself needs a GPU."""
-    assert query_bounds.dtype == key_bounds.dtype == torch.int32
-    assert longest_query == int(query_bounds.diff().max())
-    assert longest_key == int(key_bounds.diff().max())
+    """Computes what torch documents for `varlen_attn`, sentence by sentence: the kernel itself needs a GPU."""
+    assert query_offsets.dtype == key_offsets.dtype == torch.int32
+    assert longest_query == int(query_offsets.diff().max())
+    assert longest_key == int(key_offsets.diff().max())
     parts = []
-    for sentence in range(len(query_bounds) - 1):
-        asking = query[query_bounds[sentence] : query_bounds[sentence + 1]].transpose(0, 1)
-        answering = slice(int(key_bounds[sentence]), int(key_bounds[sentence + 1]))
-        keys, values = key[answering].transpose(0, 1), value[answering].transpose(0, 1)
+    for sentence in range(len(query_offsets) - 1):
+        queries = query[query_offsets[sentence] : query_offsets[sentence + 1]].transpose(0, 1)
+        key_rows = slice(int(key_offsets[sentence]), int(key_offsets[sentence + 1]))
+        keys, values = key[key_rows].transpose(0, 1), value[key_rows].transpose(0, 1)
         causal = window_size == (-1, 0)
-        mixed = torch.nn.functional.scaled_dot_product_attention(asking, keys, values, is_causal=causal)
-        parts.append(mixed.transpose(0, 1))
+        attended = torch.nn.functional.scaled_dot_product_attention(queries, keys, values, is_causal=causal)
+        parts.append(attended.transpose(0, 1))
     return torch.cat(parts)
 
 
-def test_attention_without_a_grid_gives_what_the_grid_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_varlen_attention_gives_what_padded_attention_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     model, target_lengths = small(), np.array([2, 6, 1, 4])
     source, target = ids(MIXED), ids(target_lengths, seed=2)
 
@@ -329,14 +339,14 @@ def test_attention_without_a_grid_gives_what_the_grid_gives(monkeypatch: pytest.
         return [memory, output, *torch.autograd.grad(loss, list(model.parameters()))]
 
     expected = both()
-    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", by_the_book)
-    monkeypatch.setattr(transformer, "ragged", lambda query, heads, drop: True)
-    for found, right in zip(both(), expected, strict=True):
-        assert_close(found, right, atol=1e-4)
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", reference_varlen_attn)
+    monkeypatch.setattr(transformer, "supports_varlen", lambda query, heads, dropout_p: True)
+    for actual, right in zip(both(), expected, strict=True):
+        assert_close(actual, right, atol=1e-4)
 
 
-def test_attention_weights_can_have_a_dropout_of_their_own() -> None:
+def test_attention_weights_can_have_a_separate_dropout() -> None:
     settings = TransformerSettings(width=16, heads=4, dropout=0.3, attention_dropout=0.0)
     model = Transformer(settings, VOCABULARY)
     assert {m.dropout for m in model.modules() if isinstance(m, transformer.Attention)} == {0.0}
-    assert {m.share for m in model.modules() if isinstance(m, transformer.Dropout)} == {0.3}
+    assert {m.p for m in model.modules() if isinstance(m, transformer.Dropout)} == {0.3}

@@ -1,1 +1,1 @@
-"""Plain modules without training logic."""
+"""Models as plain `nn.Module`s, without training logic."""

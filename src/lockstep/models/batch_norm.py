@@ -1,22 +1,24 @@
-"""Batch norm whose statistics are those of the whole global batch, on any device and with any shares.
+"""Synchronized batch norm: its statistics are those of the global batch, on any device and with unequal shares.
 
-torch's own SyncBatchNorm needs a GPU. Here a worker's mean and variance come from torch's kernels, and only sums of one
-value for each channel travel: weighted by how many values each worker has, so that shares may be unequal or empty.
+torch's SyncBatchNorm requires a GPU. Here each worker computes its mean and variance with torch's kernels. One all-reduce
+of a few sums per channel, weighted by the number of values on each worker, then gives the statistics of the global batch.
+A worker's share of the images may be empty.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx
 
 SumOverWorkers = Callable[[Tensor], None]
-"""Adds a tensor up over all workers whose gradients make one update, in place."""
+"""All-reduces (sums) a tensor in place over the workers whose gradients make one update."""
 
 
 class BatchNorm(nn.Module):
-    """Like `nn.BatchNorm2d`, which it is as long as nobody sets `sum_over_workers`. Takes `[images, channels, ...]`."""
+    """Batch norm over `[images, channels, ...]`. It computes what `nn.BatchNorm2d` computes until a strategy sets
+    `sum_over_workers`; then the workers share their statistics."""
 
     def __init__(self, channels: int, momentum: float = 0.1, epsilon: float = 1e-5) -> None:
         super().__init__()
@@ -27,8 +29,8 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_var", torch.ones(channels))
         self.running_mean: Tensor
         self.running_var: Tensor
-        self.sum_over_workers: SumOverWorkers | None = None  # set by a strategy whose workers move together
-        self.sum_bytes = (24 * channels, 16 * channels)  # forward and backward, for whoever plans
+        self.sum_over_workers: SumOverWorkers | None = None  # set by strategies whose workers step together
+        self.sum_bytes = (24 * channels, 16 * channels)  # bytes all-reduced in forward and in backward, for `plan`
 
     def forward(self, values: Tensor) -> Tensor:
         if not self.training:
@@ -37,50 +39,58 @@ class BatchNorm(nn.Module):
             )
         count = values.numel() // values.shape[1]
         if self.sum_over_workers is None and count > 1:
-            normalised, mean, inverse = torch.native_batch_norm(
+            normalized, mean, inverse = torch.native_batch_norm(
                 values, self.weight, self.bias, None, None, True, 0.0, self.epsilon
             )
-            self._remember(mean, inverse.pow(-2) - self.epsilon, mean.new_full((), float(count)))
-            return normalised
-        sums = self._sums(values, count)
-        whole = sums[0, 0].clamp(min=1.0)
-        mean = sums[1] / whole
-        variance = (sums[2] / whole - mean.square()).clamp(min=0.0).to(self.weight.dtype)
+            self._update_running_averages(mean, inverse.pow(-2) - self.epsilon, mean.new_full((), float(count)))
+            return normalized
+        sums = self._compute_sums(values, count)  # [3, channels]
+        global_count = sums[0, 0].clamp(min=1.0)
+        mean = sums[1] / global_count
+        variance = (sums[2] / global_count - mean.square()).clamp(min=0.0).to(self.weight.dtype)
         mean = mean.to(self.weight.dtype)
-        self._remember(mean, variance, sums[0, 0])
-        given = (mean, variance, whole, self.epsilon, self.sum_over_workers)
-        return _normalise(values, self.weight, self.bias, *given)
+        self._update_running_averages(mean, variance, sums[0, 0])
+        return _normalize(
+            values, self.weight, self.bias, mean, variance, global_count, self.epsilon, self.sum_over_workers
+        )
 
     @torch.no_grad()
-    def _sums(self, values: Tensor, count: int) -> Tensor:
-        """`[3, channels]`: how many values, their sum, the sum of their squares. In double precision, so that the variance,
-        a small difference of large numbers, keeps its digits."""
+    def _compute_sums(self, values: Tensor, count: int) -> Tensor:
+        """Returns `[3, channels]` over all workers: the number of values, their sum and the sum of their squares. The
+        variance is a small difference of large numbers, so the sums are in double precision."""
         sums = values.new_zeros(3, values.shape[1], dtype=torch.float64)
         if count:
-            # Averages of their own make torch's kernel answer in their number format, also when the values have less.
-            unused = self.running_mean.clone(), self.running_var.clone()
-            mean, variance = (one.double() for one in torch.batch_norm_update_stats(values, *unused, 0.0))
+            # With fp32 running averages torch's kernel returns fp32 statistics also for bf16 values. The copies are unused.
+            copies = self.running_mean.clone(), self.running_var.clone()
+            mean, variance = (moment.double() for moment in torch.batch_norm_update_stats(values, *copies, 0.0))
             sums[0], sums[1], sums[2] = count, mean * count, (variance + mean.square()) * count
         if self.sum_over_workers is not None:
             self.sum_over_workers(sums)
         return sums
 
     @torch.no_grad()
-    def _remember(self, mean: Tensor, variance: Tensor, count: Tensor) -> None:
-        """Running averages for evaluation. A batch without images, or with values that are not finite, changes nothing."""
+    def _update_running_averages(self, mean: Tensor, variance: Tensor, count: Tensor) -> None:
+        """Updates the averages used in evaluation. A batch that is empty or not finite leaves them unchanged."""
         unbiased = variance * (count / (count - 1.0).clamp(min=1.0)).to(variance.dtype)
-        known = (count > 0) & mean.isfinite().all() & variance.isfinite().all()
-        momentum = torch.where(known, self.momentum, 0.0).to(mean.dtype)
+        is_usable = (count > 0) & mean.isfinite().all() & variance.isfinite().all()
+        momentum = torch.where(is_usable, self.momentum, 0.0).to(mean.dtype)
         self.running_mean.lerp_(mean.nan_to_num(), momentum)
         self.running_var.lerp_(unbiased.nan_to_num(), momentum)
 
 
-class _Normalise(torch.autograd.Function):
-    """The forward pass takes mean and variance as given; the backward pass knows that every value had a part in them."""
+class _NormalizeContext(FunctionCtx):
+    saved_tensors: tuple[Tensor, ...]
+    epsilon: float
+    sum_over_workers: SumOverWorkers | None
+
+
+class _Normalize(torch.autograd.Function):
+    """Normalizes with given statistics. The backward pass also differentiates through mean and variance, which depend on
+    every value of every worker."""
 
     @staticmethod
     def forward(
-        ctx: Any,
+        ctx: _NormalizeContext,
         values: Tensor,
         weight: Tensor,
         bias: Tensor,
@@ -97,24 +107,26 @@ class _Normalise(torch.autograd.Function):
         return F.batch_norm(values, mean, variance, weight, bias, False, 0.0, epsilon)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _NormalizeContext, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         values, weight, mean, variance, count = ctx.saved_tensors
-        direct, of_weight, of_bias = gradients[0].clone(), torch.zeros_like(weight), torch.zeros_like(weight)
+        grad_values, grad_weight, grad_bias = gradients[0].clone(), torch.zeros_like(weight), torch.zeros_like(weight)
         if values.numel():
-            unused = mean.new_empty(0)  # as torch itself passes it on; its kernels for GPUs insist on a tensor
-            direct, of_weight, of_bias = torch.ops.aten.native_batch_norm_backward(
+            unused = mean.new_empty(0)  # torch's CUDA kernels require a tensor here
+            grad_values, grad_weight, grad_bias = torch.ops.aten.native_batch_norm_backward(
                 gradients[0], values, weight, mean, variance, unused, unused, False, ctx.epsilon, [True, True, True]
             )
-        sums = torch.stack([of_bias, of_weight]).double()
+        sums = torch.stack([grad_bias, grad_weight]).double()  # [2, channels]
         if ctx.sum_over_workers is not None:
             ctx.sum_over_workers(sums)
         if values.numel():
-            of_mean, of_spread = (sums / count).to(weight.dtype)
+            grad_mean, grad_variance = (sums / count).to(weight.dtype)
             scale = -weight * (variance + ctx.epsilon).rsqrt()
-            # Through mean and variance: a share of every normalised value and a constant, rounded once.
-            given = mean, variance, scale * of_spread, scale * of_mean
-            direct += F.batch_norm(values, *given, False, 0.0, ctx.epsilon)
-        return direct, of_weight, of_bias, None, None, None, None, None
+            # The part through mean and variance is linear in the normalized values: one more batch norm, rounded once.
+            linear = mean, variance, scale * grad_variance, scale * grad_mean
+            grad_values += F.batch_norm(values, *linear, False, 0.0, ctx.epsilon)
+        return grad_values, grad_weight, grad_bias, None, None, None, None, None
 
 
-_normalise: Callable[..., Tensor] = _Normalise.apply
+_normalize: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, float, SumOverWorkers | None], Tensor] = (
+    _Normalize.apply
+)

@@ -1,91 +1,102 @@
-"""Dropout whose masks are cheap on CPU, to make and to keep.
+"""Dropout with masks that are cheap to draw and to store on CPU.
 
-torch draws one random number per value on CPU, which takes longer than the layers around it. Here one 64-bit draw decides
-eight values, so the share is a multiple of 1/256; the scale matches the rounded share exactly. Masks are kept as bytes.
+On CPU torch draws one random number per value, which takes longer than the layers around it. Here one 64-bit draw decides
+eight values, so the probability is rounded to a multiple of 1/256. The scale matches the rounded probability exactly.
+Masks are stored as bytes. On GPUs this is `F.dropout`.
 """
 
-from typing import Any
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
+from torch.autograd.function import FunctionCtx, once_differentiable
 
 
-def dropout(x: Tensor, share: float) -> Tensor:
-    """Sets about `share` of the values to zero and scales up the rest."""
-    zeros = _zeros(share)
-    if zeros == 0:
+def dropout(x: Tensor, p: float) -> Tensor:
+    """Sets values to zero with probability `p` and scales up the rest."""
+    dropped = _dropped_of_256(p)
+    if dropped == 0:
         return x
     if x.device.type != "cpu":
-        return F.dropout(x, share)
-    dropped: Tensor = _Dropout.apply(x, zeros)  # type: ignore[no-untyped-call]
-    return dropped
+        return F.dropout(x, p)
+    return _dropout(x, dropped)
 
 
-def relu_dropout(x: Tensor, share: float) -> Tensor:
-    """`dropout(relu(x))`. On CPU x itself becomes the result, and no mask is kept: what is zero gets no gradient,
-    whether it was negative or dropped."""
-    zeros = _zeros(share)
-    if zeros == 0:
+def relu_dropout(x: Tensor, p: float) -> Tensor:
+    """Returns `dropout(relu(x))`. On CPU it works in place and stores no mask: a value that is zero in the result gets no
+    gradient, whether it was negative or dropped."""
+    dropped = _dropped_of_256(p)
+    if dropped == 0:
         return F.relu(x)
     if x.device.type != "cpu":
-        return F.dropout(F.relu(x), share)
-    dropped: Tensor = _ReluDropout.apply(x, zeros)  # type: ignore[no-untyped-call]
-    return dropped
+        return F.dropout(F.relu(x), p)
+    return _relu_dropout(x, dropped)
 
 
-def _zeros(share: float) -> int:
-    """Of 256 values, how many are dropped."""
-    return min(255, round(share * 256))
+def _dropped_of_256(p: float) -> int:
+    """Returns how many of 256 values are dropped on average."""
+    return min(255, round(p * 256))
 
 
-def _keep(x: Tensor, zeros: int) -> Tensor:
-    """A byte for every value of x: 1 keeps it, 0 drops it."""
+def _draw_mask(x: Tensor, dropped: int) -> Tensor:
+    """Returns a byte for every value of x: 1 keeps the value, 0 drops it."""
     draws = torch.empty((x.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
-    # Bytes below `zeros` become 0 and the others 1. A comparison says the same, but torch's bool kernels are far slower.
-    return draws.view(torch.uint8)[: x.numel()].view(x.shape).clamp_(zeros - 1, zeros).sub_(zeros - 1)
+    # Bytes below `dropped` become 0 and the others 1. A comparison gives the same, but torch's bool kernels are slower.
+    return draws.view(torch.uint8)[: x.numel()].view(x.shape).clamp_(dropped - 1, dropped).sub_(dropped - 1)
 
 
-def _scaled(keep: Tensor, dtype: torch.dtype, zeros: int) -> Tensor:
-    return keep.to(dtype).mul_(256.0 / (256 - zeros))
+def _scale_mask(mask: Tensor, dtype: torch.dtype, dropped: int) -> Tensor:
+    """Returns the factors of a mask: 0, or 1 / (1 - p)."""
+    return mask.to(dtype).mul_(256.0 / (256 - dropped))
+
+
+class _DropoutContext(FunctionCtx):
+    saved_tensors: tuple[Tensor, ...]
+    dropped: int
 
 
 class _Dropout(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, zeros: int) -> Tensor:
-        keep = _keep(x, zeros)
-        ctx.save_for_backward(keep)
-        ctx.zeros = zeros
-        return _scaled(keep, x.dtype, zeros).mul_(x)
+    def forward(ctx: _DropoutContext, x: Tensor, dropped: int) -> Tensor:
+        mask = _draw_mask(x, dropped)
+        ctx.save_for_backward(mask)
+        ctx.dropped = dropped
+        return _scale_mask(mask, x.dtype, dropped).mul_(x)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (keep,) = ctx.saved_tensors
-        return _scaled(keep, grad.dtype, ctx.zeros).mul_(grad), None
+    def backward(ctx: _DropoutContext, grad: Tensor) -> tuple[Tensor, None]:
+        (mask,) = ctx.saved_tensors
+        return _scale_mask(mask, grad.dtype, ctx.dropped).mul_(grad), None
 
 
 class _ReluDropout(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, zeros: int) -> Tensor:
+    def forward(ctx: _DropoutContext, x: Tensor, dropped: int) -> Tensor:
         ctx.mark_dirty(x)
-        x.clamp_min_(0.0).mul_(_scaled(_keep(x, zeros), x.dtype, zeros))
+        x.clamp_min_(0.0).mul_(_scale_mask(_draw_mask(x, dropped), x.dtype, dropped))
         ctx.save_for_backward(x)
-        ctx.zeros = zeros
+        ctx.dropped = dropped
         return x
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: _DropoutContext, grad: Tensor) -> tuple[Tensor, None]:
         (result,) = ctx.saved_tensors
-        return torch.ops.aten.threshold_backward(grad, result, 0.0).mul_(256.0 / (256 - ctx.zeros)), None
+        return torch.ops.aten.threshold_backward(grad, result, 0.0).mul_(256.0 / (256 - ctx.dropped)), None
+
+
+_dropout: Callable[[Tensor, int], Tensor] = _Dropout.apply
+_relu_dropout: Callable[[Tensor, int], Tensor] = _ReluDropout.apply
 
 
 class Dropout(nn.Module):
-    def __init__(self, share: float) -> None:
+    """Like `nn.Dropout`, with the masks of this module."""
+
+    def __init__(self, p: float) -> None:
         super().__init__()
-        self.share = share
+        self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        return dropout(x, self.share) if self.training else x
+        return dropout(x, self.p) if self.training else x

@@ -1,14 +1,16 @@
-"""Settings of the models."""
+"""Settings of the models: the `model` section of a configuration."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from lockstep.settings import FIXED, NamedSettings, Settings
 
+T = TypeVar("T")
+
 
 class TransformerSettings(Settings):
-    """The encoder-decoder of "Attention is all you need" with one embedding shared by source, target and output."""
+    """The encoder-decoder of "Attention is all you need", with one embedding shared by source, target and output."""
 
     name: Annotated[Literal["transformer"], FIXED] = "transformer"
     """Which model."""
@@ -17,16 +19,16 @@ class TransformerSettings(Settings):
     decoder_layers: Annotated[int, Field(ge=1), FIXED] = 6
     """Layers that write the target sentence."""
     width: Annotated[int, Field(ge=2), FIXED] = 512
-    """Size of the vector that stands for a word between layers, and of an LSTM unit's state."""
+    """Size of the vector that represents a word between layers, and of an LSTM's state."""
     feed_forward: Annotated[int, Field(ge=1), FIXED] = 2048
-    """Size of the hidden layer inside each feed-forward block."""
+    """Size of the hidden layer in each feed-forward block."""
     heads: Annotated[int, Field(ge=1), FIXED] = 8
-    """Attention heads; the width must be a multiple of it."""
+    """Attention heads; model.width must be a multiple of it."""
     dropout: float = Field(0.1, ge=0.0, lt=1.0)
     """Share of values set to zero in training. transformer: after embeddings and blocks, in attention weights and
     feed-forward; lstm: before every layer and the output."""
     attention_dropout: float | None = Field(None, ge=0.0, lt=1.0)
-    """Another share for the attention weights; 0 lets GPUs attend without padding (bf16 and fp16)."""
+    """Dropout of the attention weights, if different; 0 lets GPUs attend without padding (bf16 and fp16)."""
     norm: Annotated[Literal["pre", "post"], FIXED] = "pre"
     """Layer norm before each block (trains more steadily) or after it (the original paper)."""
 
@@ -39,13 +41,14 @@ class TransformerSettings(Settings):
         return self
 
     @property
-    def kept_per_word(self) -> int:
-        """Values that a forward pass keeps for the backward pass, at least."""
+    def activations_per_word(self) -> int:
+        """A lower bound on the values per word that the forward pass stores for the backward pass."""
         return 24 * (self.encoder_layers + self.decoder_layers) * self.width
 
 
 class LstmSettings(NamedSettings):
-    """Field report 5's encoder-decoder: bidirectional LSTM layers, LSTM layers, dot attention, nothing shared."""
+    """The encoder-decoder of field report 5: bidirectional LSTM encoder, LSTM decoder, dot-product attention, no shared
+    weights."""
 
     name: Annotated[Literal["lstm"], FIXED] = "lstm"
     """Which model."""
@@ -54,14 +57,14 @@ class LstmSettings(NamedSettings):
     decoder_layers: Annotated[int, Field(ge=2), FIXED] = 4
     """Layers that write the target sentence."""
     width: Annotated[int, Field(ge=1), FIXED] = 512
-    """Size of the vector that stands for a word between layers, and of an LSTM unit's state."""
+    """Size of the vector that represents a word between layers, and of an LSTM's state."""
     dropout: float = Field(0.2, ge=0.0, lt=1.0)
     """Share of values set to zero in training. transformer: after embeddings and blocks, in attention weights and
     feed-forward; lstm: before every layer and the output."""
 
     @property
-    def kept_per_word(self) -> int:
-        """Values that a forward pass keeps for the backward pass, at least."""
+    def activations_per_word(self) -> int:
+        """A lower bound on the values per word that the forward pass stores for the backward pass."""
         return 8 * (2 * self.encoder_layers + self.decoder_layers) * self.width
 
 
@@ -77,6 +80,7 @@ class ResNetSettings(NamedSettings):
 
     @property
     def first_channels(self) -> int:
+        """The channels of the first layer, with the default of the depth filled in."""
         return self.channels or (64 if self.depth == 9 else 16)
 
     @model_validator(mode="after")
@@ -86,19 +90,19 @@ class ResNetSettings(NamedSettings):
         return self
 
     @property
-    def kept_per_word(self) -> int:
-        """Nothing that is worth preparing memory for."""
+    def activations_per_word(self) -> int:
+        """Zero: the activations of images are too small to allocate memory for in advance."""
         return 0
 
 
-def _named(value: Any) -> Any:
-    """Settings that do not name their model are a Transformer's."""
+def _default_to_transformer(value: T) -> T | dict[str, object]:
+    """Adds the name of the Transformer to settings without a model name."""
     return {"name": "transformer"} | value if isinstance(value, dict) else value
 
 
 TranslationSettings = TransformerSettings | LstmSettings
 _BY_NAME = Field(discriminator="name")
-NamedTranslation = Annotated[TranslationSettings, _BY_NAME, BeforeValidator(_named)]
-"""The settings of a model that translates, told apart by their name."""
-ModelSettings = Annotated[TranslationSettings | ResNetSettings, _BY_NAME, BeforeValidator(_named)]
-"""The settings of any model, told apart by their name."""
+NamedTranslation = Annotated[TranslationSettings, _BY_NAME, BeforeValidator(_default_to_transformer)]
+"""The settings of a translation model, distinguished by `name`."""
+ModelSettings = Annotated[TranslationSettings | ResNetSettings, _BY_NAME, BeforeValidator(_default_to_transformer)]
+"""The settings of any model, distinguished by `name`."""

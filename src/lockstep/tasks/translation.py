@@ -18,7 +18,7 @@ from lockstep.data.corpus.binary_corpus import Corpus, ParallelSet
 from lockstep.data.data_settings import BatchSettings
 from lockstep.models.make_model import TranslationModel, make_model
 from lockstep.models.model_settings import TranslationSettings
-from lockstep.models.packed import Layout, cuts
+from lockstep.models.packed import Layout, choose_cuts
 from lockstep.tasks.output_loss import cross_entropy
 from lockstep.tasks.task import Scores, total
 from lockstep.team import Team
@@ -64,16 +64,16 @@ def pair_batch(pairs: ParallelSet, indices: np.ndarray, bos: int) -> PairBatch:
         indices = np.array([0])
     source, source_lengths = pairs.source.gather(indices)
     target, target_lengths = pairs.target.gather(indices)
-    parts = cuts(source_lengths, target_lengths)
+    cuts = choose_cuts(source_lengths, target_lengths)
     shifted = np.empty_like(target)
     shifted[1:] = target[:-1]
     shifted[np.cumsum(target_lengths) - target_lengths] = bos
     return PairBatch(
         torch.from_numpy(source),
-        Layout.of(source_lengths, parts),
+        Layout.from_lengths(source_lengths, cuts),
         torch.from_numpy(shifted),
         torch.from_numpy(target),
-        Layout.of(target_lengths, parts),
+        Layout.from_lengths(target_lengths, cuts),
         0 if empty else len(source),
         0 if empty else len(target),
     )

@@ -25,7 +25,7 @@ def touch_memory(config: RunConfig) -> Callable[[], None]:
     spare_cores = len(os.sched_getaffinity(0)) // here > 1
     gpu = config.train.device == "cuda" or Path("/proc/driver/nvidia").exists()
     words = (config.batch.words or 0) // (1 if config.batch.per == "worker" else int(os.environ.get("WORLD_SIZE", "1")))
-    size = min(4 * words * config.model.kept_per_word, 2**30)
+    size = min(4 * words * config.model.activations_per_word, 2**30)
     if not spare_cores or gpu or size < 2**26 or platform.libc_ver()[0] != "glibc":
         return lambda: None
     libc = ctypes.CDLL(None)

@@ -40,7 +40,7 @@ def search(
     as the beam is wide have ended, or when nothing alive can still win. All bookkeeping is tensor work on `[rows, beam]`.
     """
     device, beam, rows = ids.device, settings.beam, len(lengths)
-    layout = Layout.of(lengths).to(device)
+    layout = Layout.from_lengths(lengths).to(device)
     caches = model.start(model.encode(ids, layout), layout, beam)
     limits = (torch.from_numpy(np.asarray(lengths)) * settings.max_ratio + 10).long().to(device)  # [rows]
 

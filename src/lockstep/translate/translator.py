@@ -84,7 +84,7 @@ class Translator:
         longest_first = np.argsort(-lengths, kind="stable")
         for part in split_by_words(longest_first, lengths, self.search.batch_words):
             flat = [piece for i in part for piece in (*ids[i], self.vocabulary.eos)]
-            layout = Layout.of(lengths[part]).to(self.model.output_weight.device)
+            layout = Layout.from_lengths(lengths[part]).to(self.model.output_weight.device)
             source = torch.tensor(flat, device=self.model.output_weight.device)
             for i, text in zip(
                 part, translate_packed(self.model, source, layout, self.search, self.vocabulary), strict=True

@@ -20,6 +20,6 @@ def make_batch(config: Configuration, sentences: int, words: int) -> tuple[Trans
             code=2,
         )
     size = config.data.vocabulary.size
-    layout, ids = Layout.of(np.full(sentences, words)), torch.arange(sentences * words) % size
+    layout, ids = Layout.from_lengths(np.full(sentences, words)), torch.arange(sentences * words) % size
     batch = PairBatch(ids, layout, ids, ids, layout, len(ids), len(ids))
     return TranslationLoss(make_model(config.model, size), 0.0), batch
