@@ -1,5 +1,5 @@
 """Beam search with a hand-written model: a table of log-probabilities that depends on the source sentence's first id, the
-word before the last (kept in the cache, so that a wrong reordering shows) and the last word."""
+word before the last (in the cache, so that a wrong reordering shows) and the last word."""
 
 import itertools
 import math
@@ -64,7 +64,7 @@ class Table:
         return self.log_probabilities[cache.sources[:, None], before, ids]
 
     def score(self, source: int, words: tuple[int, ...]) -> float:
-        """The log-probability of these words (the last may be the end mark)."""
+        """Returns the log-probability of these words (the last may be the end mark)."""
         padded = (BOS, BOS, *words)
         table = self.log_probabilities.numpy()[source]
         return sum(float(table[padded[i : i + 3]]) for i in range(len(words)))
@@ -73,31 +73,31 @@ class Table:
 def run(
     table: Table, sources: list[int], beam: int, length_penalty: float = 0.6, max_ratio: float = SHORT
 ) -> list[list[int]]:
-    """Every source is a sentence of one word."""
+    """Translates sources that are sentences of one word."""
     settings = SearchSettings(beam=beam, length_penalty=length_penalty, max_ratio=max_ratio)
     return search(table, torch.tensor(sources), np.ones(len(sources), dtype=np.int64), settings, BOS, EOS)
 
 
-def penalised(score: float, length: int, length_penalty: float) -> float:
+def penalize(score: float, length: int, length_penalty: float) -> float:
     return score / ((5 + length) / 6) ** length_penalty
 
 
-def exhaustive(table: Table, source: int, limit: int, length_penalty: float) -> list[int]:
-    """The best of all translations whose words and end mark fit into `limit`."""
+def search_exhaustively(table: Table, source: int, limit: int, length_penalty: float) -> list[int]:
+    """Returns the best of all translations whose words and end mark fit into `limit`."""
     ordinary = range(2, table.log_probabilities.shape[-1])
     candidates = [(*words, EOS) for length in range(limit) for words in itertools.product(ordinary, repeat=length)]
-    best = max(candidates, key=lambda words: penalised(table.score(source, words), len(words), length_penalty))
+    best = max(candidates, key=lambda words: penalize(table.score(source, words), len(words), length_penalty))
     return list(best[:-1])
 
 
-def plain_beam(table: Table, source: int, beam: int, limit: int, length_penalty: float) -> list[int]:
-    """Beam search on plain lists that goes on until as many as the beam is wide have ended, or to the limit."""
+def search_with_lists(table: Table, source: int, beam: int, limit: int, length_penalty: float) -> list[int]:
+    """Beam search on plain lists that stops when `beam` hypotheses have ended, or at the limit."""
     following = range(EOS, table.log_probabilities.shape[-1])
     alive: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     ended: list[tuple[float, tuple[int, ...]]] = []
     for length in range(1, limit + 1):
         longer = sorted(((table.score(source, (*w, n)), (*w, n)) for _, w in alive for n in following), reverse=True)
-        ended += [(penalised(s, length, length_penalty), w[:-1]) for s, w in longer[:beam] if w[-1] == EOS]
+        ended += [(penalize(s, length, length_penalty), w[:-1]) for s, w in longer[:beam] if w[-1] == EOS]
         alive = [(s, w) for s, w in longer if w[-1] != EOS][:beam]
         if len(ended) >= beam:
             break
@@ -108,8 +108,8 @@ def plain_beam(table: Table, source: int, beam: int, limit: int, length_penalty:
 @pytest.mark.parametrize("end", [0.0, -2.0])
 def test_a_beam_of_all_hypotheses_finds_the_best_of_all_translations(length_penalty: float, end: float) -> None:
     table = Table.random(seed=1, sources=4, end=end)
-    found = run(table, [0, 1, 2, 3], beam=1024, length_penalty=length_penalty)
-    assert found == [exhaustive(table, source, 10, length_penalty) for source in range(4)]
+    translations = run(table, [0, 1, 2, 3], beam=1024, length_penalty=length_penalty)
+    assert translations == [search_exhaustively(table, source, 10, length_penalty) for source in range(4)]
 
 
 def test_a_higher_length_penalty_gives_longer_translations() -> None:
@@ -120,15 +120,15 @@ def test_a_higher_length_penalty_gives_longer_translations() -> None:
 
 @PENALTIES
 @pytest.mark.parametrize("beam", [2, 3, 5])
-def test_leaving_when_nothing_alive_can_win_changes_nothing(beam: int, length_penalty: float) -> None:
+def test_stopping_when_no_hypothesis_can_win_changes_nothing(beam: int, length_penalty: float) -> None:
     table = Table.random(seed=3, sources=20, words=4, end=0.5)
-    found = run(table, list(range(20)), beam, length_penalty)
-    assert found == [plain_beam(table, source, beam, 10, length_penalty) for source in range(20)]
+    translations = run(table, list(range(20)), beam, length_penalty)
+    assert translations == [search_with_lists(table, source, beam, 10, length_penalty) for source in range(20)]
 
 
 @PENALTIES
 @pytest.mark.parametrize("end", [0.5, -1.5])
-def test_a_beam_of_one_takes_the_likeliest_word_at_every_step(length_penalty: float, end: float) -> None:
+def test_a_beam_of_one_is_greedy_search(length_penalty: float, end: float) -> None:
     table = Table.random(seed=4, sources=20, words=4, end=end)
 
     def greedy(source: int) -> list[int]:
@@ -158,9 +158,9 @@ def test_a_translation_without_end_stops_at_its_own_limit(beam: int) -> None:
     endless = Table.random(seed=6, sources=8, words=3, end=-math.inf)
     lengths = np.array([1, 6, 3])
     ids = torch.arange(8).repeat(2)[:10]
-    found = search(endless, ids, lengths, SearchSettings(beam=beam, max_ratio=1.5), BOS, EOS)
-    assert [len(words) for words in found] == [11, 19, 14]
-    assert all(word > EOS for words in found for word in words)
+    translations = search(endless, ids, lengths, SearchSettings(beam=beam, max_ratio=1.5), BOS, EOS)
+    assert [len(words) for words in translations] == [11, 19, 14]
+    assert all(word > EOS for words in translations for word in words)
 
 
 def test_the_best_unfinished_translation_is_taken_when_none_ended() -> None:
@@ -173,7 +173,7 @@ def test_the_best_unfinished_translation_is_taken_when_none_ended() -> None:
 def test_finished_sentences_leave_the_batch(beam: int) -> None:
     table = Table.random(seed=7, sources=3, words=3)
     table.log_probabilities[0] = torch.tensor([-math.inf, -0.001, -7.0, -8.0, -9.0])  # ends at once
-    table.log_probabilities[1] = torch.tensor([-math.inf, -9.0, -0.01, -5.0, -6.0])  # goes on to the limit
+    table.log_probabilities[1] = torch.tensor([-math.inf, -9.0, -0.01, -5.0, -6.0])  # reaches the limit
     run(table, [0, 1, 0], beam=beam, length_penalty=0.0)
     assert table.rows[0] == 3
     assert table.rows == sorted(table.rows, reverse=True)

@@ -22,7 +22,7 @@ from lockstep.models.packed import Layout, choose_cuts
 from lockstep.tasks.output_loss import cross_entropy
 from lockstep.tasks.task import Scores, total
 from lockstep.team import Team
-from lockstep.translate.decode import bleu, translate_packed
+from lockstep.translate.decode import compute_bleu, translate_packed
 from lockstep.translate.search_settings import SearchSettings
 
 
@@ -183,7 +183,7 @@ def evaluate(
     everything = dict(pair for part in team.gather(hypotheses) for pair in part)
     translations = [everything[i] for i in range(len(everything))]
     sources, references = corpus.texts(name)
-    score, signature = bleu(translations, references)
+    score, signature = compute_bleu(translations, references)
     examples = tuple(zip(sources[:10], translations[:10], references[:10], strict=True))
     values = {"loss": sums[0] / sums[1], "sacrebleu": score, "Eval_BLEU_Score": PieceMatches.score(sums[2:])}
     return Scores(values, signature, examples)

@@ -1,1 +1,1 @@
-"""Decoding with a trained model."""
+"""Beam search and translation with a trained model."""

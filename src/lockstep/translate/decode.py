@@ -1,24 +1,22 @@
-"""From source sentences to detokenised text and its score: the one decoder behind evaluation and `translate`."""
-
-from typing import Any
+"""From packed source sentences to detokenized text and its BLEU. Evaluation and `translate` share this code."""
 
 from torch import Tensor
 
 from lockstep.data.corpus.vocabulary import Vocabulary
 from lockstep.models.packed import Layout
-from lockstep.translate.search import Decodable, search
+from lockstep.translate.search import C, Decodable, M, search
 from lockstep.translate.search_settings import SearchSettings
 
 
 def translate_packed(
-    model: Decodable[Any, Any], source: Tensor, layout: Layout, settings: SearchSettings, vocabulary: Vocabulary
+    model: Decodable[M, C], source: Tensor, layout: Layout, settings: SearchSettings, vocabulary: Vocabulary
 ) -> list[str]:
-    """Translations of packed source sentences (each with its end mark)."""
+    """Returns the translations of packed source sentences, each of which has its end mark."""
     return vocabulary.decode(search(model, source, layout.lengths, settings, vocabulary.bos, vocabulary.eos))
 
 
-def bleu(hypotheses: list[str], references: list[str]) -> tuple[float, str]:
-    """sacreBLEU (13a tokenisation, cased) and its signature."""
+def compute_bleu(hypotheses: list[str], references: list[str]) -> tuple[float, str]:
+    """Returns sacreBLEU (13a tokenization, cased) and its signature."""
     from sacrebleu.metrics import BLEU
 
     metric = BLEU()

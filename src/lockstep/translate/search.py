@@ -1,9 +1,12 @@
-"""Batched beam search. It knows a model that can take one more step, and nothing of text."""
+"""Batched beam search over any model that can compute the logits of one more word."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from lockstep.models.packed import Layout
@@ -11,8 +14,10 @@ from lockstep.translate.search_settings import SearchSettings
 
 
 class Cache(Protocol):
+    """What a model carries from one decoding step to the next."""
+
     def select(self, hypotheses: Tensor, sentences: Tensor | None) -> None:
-        """Keep and reorder hypotheses; keep sentences when some have left the batch."""
+        """Keeps and reorders these hypotheses, and keeps these sentences when some have left the batch."""
         ...
 
 
@@ -21,8 +26,8 @@ C = TypeVar("C", bound=Cache)
 
 
 class Decodable(Protocol[M, C]):
-    """What a model must offer to be decoded: what it knows of the source sentences, what it remembers of each hypothesis
-    (which the search reorders), and the scores of one more word."""
+    """A model that can be decoded: it encodes packed source sentences, starts a cache for each group of hypotheses, and
+    computes the logits of the next word from the last one."""
 
     def encode(self, ids: Tensor, layout: Layout) -> M: ...
     def start(self, memory: M, layout: Layout, beam: int) -> list[C]: ...
@@ -33,65 +38,118 @@ class Decodable(Protocol[M, C]):
 def search(
     model: Decodable[M, C], ids: Tensor, lengths: np.ndarray, settings: SearchSettings, bos: int, eos: int
 ) -> list[list[int]]:
-    """The best translation of every packed source sentence, without its end mark.
+    """Returns the best translation of every packed source sentence, without its end mark.
 
-    At each step the 2 x beam best continuations are split into those that end and those that go on; the ended ones
-    compete by score / length penalty with those that ended before. A sentence leaves the batch when as many hypotheses
-    as the beam is wide have ended, or when nothing alive can still win. All bookkeeping is tensor work on `[rows, beam]`.
+    A sentence leaves the batch when it is done, so that later steps compute only the others.
     """
-    device, beam, rows = ids.device, settings.beam, len(lengths)
-    layout = Layout.from_lengths(lengths).to(device)
-    caches = model.start(model.encode(ids, layout), layout, beam)
-    limits = (torch.from_numpy(np.asarray(lengths)) * settings.max_ratio + 10).long().to(device)  # [rows]
+    layout = Layout.from_lengths(lengths).to(ids.device)
+    caches = model.start(model.encode(ids, layout), layout, settings.beam)
+    beams = _Beams.start(lengths, settings, bos, eos, ids.device)
+    results: list[list[int]] = [[] for _ in range(len(lengths))]
+    for position in range(int(beams.limits.max())):
+        logits = model.step(beams.words[:, :, -1], position, caches).float()  # [rows, beam, vocabulary]
+        hypotheses = beams.extend(logits)  # [rows, beam]
+        is_done = beams.are_done()
+        remaining: Tensor | None = None
+        if bool(is_done.any()):
+            for sentence, words in beams.best_words(is_done):
+                results[sentence] = words
+            remaining = (~is_done).nonzero().squeeze(1)
+            if len(remaining) == 0:
+                break
+            beams.select(remaining)
+            hypotheses = hypotheses[remaining]
+        for cache in caches:
+            cache.select(hypotheses.flatten(), remaining)
+    return results
 
-    sentence = torch.arange(rows, device=device)  # which input sentence each row is
-    alive = torch.full((rows, beam), -torch.inf, device=device)
-    alive[:, 0] = 0.0  # all hypotheses start equal: only one may spread
-    words = torch.full((rows, beam, 1), bos, device=device)  # [rows, beam, length]
-    ended = torch.full((rows, beam), -torch.inf, device=device)
-    ended_words = torch.full((rows, beam, 1), eos, device=device)
-    results: list[list[int]] = [[] for _ in range(rows)]
 
-    for position in range(int(limits.max())):
-        logits = model.step(words[:, :, -1], position, caches).float()
-        vocabulary = logits.shape[-1]
-        scores = alive.unsqueeze(-1) + logits.log_softmax(-1)  # [rows, beam, vocabulary]
+@dataclass
+class _Beams:
+    """The hypotheses of every sentence in the batch, from the best to the worst. A row is a sentence, a score is the sum
+    of the log-probabilities of its words; scores of ended hypotheses are divided by the length penalty."""
+
+    sentences: Tensor  # [rows] which input sentence a row is
+    limits: Tensor  # [rows] the most words a translation may have, with its end mark
+    scores: Tensor  # [rows, beam] of the hypotheses that have not ended
+    words: Tensor  # [rows, beam, 1 + length] their words, after the begin mark
+    ended_scores: Tensor  # [rows, beam] -inf where fewer have ended
+    ended_words: Tensor  # [rows, beam, 1 + length] padded with end marks
+    settings: SearchSettings
+    eos: int
+
+    @classmethod
+    def start(cls, lengths: np.ndarray, settings: SearchSettings, bos: int, eos: int, device: torch.device) -> "_Beams":
+        rows, beam = len(lengths), settings.beam
+        scores = torch.full((rows, beam), -torch.inf, device=device)
+        scores[:, 0] = 0.0  # all hypotheses start equal, so only one of them may branch
+        return cls(
+            sentences=torch.arange(rows, device=device),
+            limits=(torch.from_numpy(np.asarray(lengths)) * settings.max_ratio + 10).long().to(device),
+            scores=scores,
+            words=torch.full((rows, beam, 1), bos, device=device),
+            ended_scores=torch.full((rows, beam), -torch.inf, device=device),
+            ended_words=torch.full((rows, beam, 1), eos, device=device),
+            settings=settings,
+            eos=eos,
+        )
+
+    @property
+    def length(self) -> int:
+        """The words of a hypothesis so far, without the begin mark."""
+        return self.words.shape[2] - 1
+
+    def extend(self, logits: Tensor) -> Tensor:
+        """Adds a word to every hypothesis. Returns `[rows, beam]`: the flat index, row * beam + place, of the hypothesis
+        that each one extends.
+
+        The 2 * beam best continuations are divided into those that end and those that do not. Both keep their best
+        `beam`; those that end compete with those that ended before.
+        """
+        rows, beam, vocabulary = logits.shape
+        scores = self.scores.unsqueeze(-1) + logits.log_softmax(-1)  # [rows, beam, vocabulary]
         top, flat = scores.flatten(1).topk(2 * beam, dim=1)  # [rows, 2 * beam]
         origin, word = flat // vocabulary, flat % vocabulary
-        longer = torch.cat([words.gather(1, origin.unsqueeze(-1).expand(-1, -1, words.shape[2])), word[..., None]], 2)
-        ends = word == eos
-        penalty = ((5.0 + position + 1) / 6.0) ** settings.length_penalty
+        words = torch.cat([_take_rows(self.words, origin), word[..., None]], dim=2)  # [rows, 2 * beam, 1 + length]
+        ends = word == self.eos
+        self._merge_ended(top, words, ends)
+        self.scores, best = top.masked_fill(ends, -torch.inf).topk(beam, dim=1)
+        self.words = _take_rows(words, best)
+        return torch.arange(rows, device=logits.device)[:, None] * beam + origin.gather(1, best)
 
-        # Ended: the best `beam` of the old ones and the new ones. Only candidates within the beam may end.
-        new = (top / penalty).masked_fill(~ends, -torch.inf)
-        new[:, beam:] = -torch.inf
-        both = torch.cat([ended, new], dim=1)
-        both_words = torch.cat([torch.nn.functional.pad(ended_words, (0, 1), value=eos), longer], dim=1)
-        ended, keep = both.topk(beam, dim=1)
-        ended_words = both_words.gather(1, keep.unsqueeze(-1).expand(-1, -1, both_words.shape[2]))
+    def _merge_ended(self, scores: Tensor, words: Tensor, ends: Tensor) -> None:
+        """Keeps the best `beam` of the old and the new ended hypotheses. Only continuations within the beam may end."""
+        beam, length = self.settings.beam, words.shape[2] - 1
+        new_scores = self._penalize(scores, length).masked_fill(~ends, -torch.inf)
+        new_scores[:, beam:] = -torch.inf
+        all_words = torch.cat([F.pad(self.ended_words, (0, 1), value=self.eos), words], dim=1)
+        self.ended_scores, best = torch.cat([self.ended_scores, new_scores], dim=1).topk(beam, dim=1)
+        self.ended_words = _take_rows(all_words, best)
 
-        # Alive: the best `beam` continuations that do not end.
-        alive, keep = top.masked_fill(ends, -torch.inf).topk(beam, dim=1)
-        words = longer.gather(1, keep.unsqueeze(-1).expand(-1, -1, longer.shape[2]))
-        origin = origin.gather(1, keep)
+    def are_done(self) -> Tensor:
+        """Returns `[rows]`: true when `beam` hypotheses have ended, when no other can still win, or at the limit."""
+        # The best score that a hypothesis can still reach is its current one with the penalty of the longest length.
+        best_possible = self._penalize(self.scores[:, 0], self.limits)
+        is_full = self.ended_scores[:, -1] > -torch.inf
+        return (self.ended_scores[:, 0] > best_possible) | is_full | (self.length >= self.limits)
 
-        # The best an alive hypothesis can still reach is its score at the longest allowed length.
-        bound = alive[:, 0] / ((5.0 + limits) / 6.0) ** settings.length_penalty
-        done = (ended[:, 0] > bound) | (ended[:, -1] > -torch.inf) | (position + 1 >= limits)
-        hypotheses = (torch.arange(len(sentence), device=device)[:, None] * beam + origin).flatten()
-        left: Tensor | None = None
-        if bool(done.any()):
-            unfinished = ended[:, 0] == -torch.inf  # the limit came first: take the best alive
-            best = torch.where(unfinished[:, None], words[:, 0], ended_words[:, 0])
-            for row, found in zip(sentence[done].tolist(), best[done].tolist(), strict=True):
-                found = found[1:]
-                results[row] = found[: found.index(eos)] if eos in found else found
-            left = (~done).nonzero().squeeze(1)
-            if len(left) == 0:
-                break
-            sentence, alive, words, limits = sentence[left], alive[left], words[left], limits[left]
-            ended, ended_words = ended[left], ended_words[left]
-            hypotheses = hypotheses.view(-1, beam)[left].flatten()
-        for cache in caches:
-            cache.select(hypotheses, left)
-    return results
+    def best_words(self, rows: Tensor) -> Iterator[tuple[int, list[int]]]:
+        """Yields the sentence and the best translation of each selected row; an unfinished one when none has ended."""
+        none_ended = self.ended_scores[:, 0] == -torch.inf
+        best = torch.where(none_ended[:, None], self.words[:, 0], self.ended_words[:, 0])  # [rows, 1 + length]
+        for sentence, (_, *words) in zip(self.sentences[rows].tolist(), best[rows].tolist(), strict=True):
+            yield sentence, words[: words.index(self.eos)] if self.eos in words else words
+
+    def select(self, rows: Tensor) -> None:
+        """Keeps these rows."""
+        self.sentences, self.limits = self.sentences[rows], self.limits[rows]
+        self.scores, self.words = self.scores[rows], self.words[rows]
+        self.ended_scores, self.ended_words = self.ended_scores[rows], self.ended_words[rows]
+
+    def _penalize(self, scores: Tensor, length: Tensor | int) -> Tensor:
+        return scores / ((5.0 + length) / 6.0) ** self.settings.length_penalty
+
+
+def _take_rows(values: Tensor, index: Tensor) -> Tensor:
+    """`[rows, n, length]` and `[rows, k]` -> `[rows, k, length]`."""
+    return values.gather(1, index.unsqueeze(-1).expand(-1, -1, values.shape[2]))

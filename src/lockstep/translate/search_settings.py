@@ -1,4 +1,4 @@
-"""Settings of decoding, the same for evaluation during training and for `lockstep translate`."""
+"""Settings of beam search: the `search` section, used in evaluation and by `lockstep translate`."""
 
 from pydantic import Field
 

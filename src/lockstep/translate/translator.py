@@ -1,4 +1,4 @@
-"""A trained model that turns text into text."""
+"""Translates text with a trained model."""
 
 import itertools
 from collections.abc import Iterable, Iterator
@@ -53,14 +53,14 @@ def find_model(path: Path, checkpoint: Literal["best", "last"] = "best") -> Foun
 
 
 class Translator:
-    """Model, vocabulary and search settings of one checkpoint."""
+    """The model, vocabulary and search settings of one checkpoint."""
 
     def __init__(self, model: TranslationModel, vocabulary: Vocabulary, search: SearchSettings) -> None:
         self.model, self.vocabulary, self.search = model, vocabulary, search
 
     @classmethod
     def load(cls, folder: Path, search: dict[str, object] | None = None, device: str = "cpu") -> Self:
-        """Reads a model folder; `search` overrides the settings it was trained with."""
+        """Reads a model folder. `search` overrides the search settings it was trained with."""
         from safetensors.torch import load_file
 
         with report_unusable(folder):
@@ -77,23 +77,22 @@ class Translator:
 
     @torch.inference_mode()
     def translate(self, texts: list[str]) -> list[str]:
-        """Translations in the order of the texts; sentences of similar length are decoded together."""
+        """Returns the translations in the order of the texts. Sentences of similar length are decoded together."""
         ids = self.vocabulary.encode(texts)
         lengths = np.array([len(sentence) + 1 for sentence in ids], dtype=np.int64)
         results = [""] * len(texts)
         longest_first = np.argsort(-lengths, kind="stable")
         for part in split_by_words(longest_first, lengths, self.search.batch_words):
-            flat = [piece for i in part for piece in (*ids[i], self.vocabulary.eos)]
+            packed = [piece for i in part for piece in (*ids[i], self.vocabulary.eos)]
             layout = Layout.from_lengths(lengths[part]).to(self.model.output_weight.device)
-            source = torch.tensor(flat, device=self.model.output_weight.device)
-            for i, text in zip(
-                part, translate_packed(self.model, source, layout, self.search, self.vocabulary), strict=True
-            ):
+            source = torch.tensor(packed, device=self.model.output_weight.device)
+            translations = translate_packed(self.model, source, layout, self.search, self.vocabulary)
+            for i, text in zip(part, translations, strict=True):
                 results[i] = text if texts[i].strip() else ""
         return results
 
     def stream(self, lines: Iterable[str], chunk: int) -> Iterator[tuple[str, str]]:
-        """(line, translation) for lines as they come, `chunk` of them decoded together."""
+        """Yields (line, translation) as lines arrive; `chunk` lines are decoded together."""
         lines = iter(lines)
         while texts := [line.rstrip("\r\n") for line in itertools.islice(lines, chunk)]:
             yield from zip(texts, self.translate(texts), strict=True)
