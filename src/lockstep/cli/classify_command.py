@@ -32,7 +32,7 @@ def classify(
     from lockstep.cli.common import find_model_folder, print_json
     from lockstep.data.images.image_set import read_image
     from lockstep.remote.reading import with_model
-    from lockstep.tasks.classification import image_batch, load
+    from lockstep.tasks.classification import load, make_image_batch
     from lockstep.team import pick_device
 
     device = pick_device("auto", 0)
@@ -42,7 +42,7 @@ def classify(
         part = pictures[begin : begin + AT_ONCE]
         images = np.stack([read_image(path, known["shape"]) for path in part])
         with torch.inference_mode():
-            scores = module.scores(image_batch(images, np.zeros(len(part))).to(device).images)
+            scores = module.compute_logits(make_image_batch(images, np.zeros(len(part))).to(device).images)
         best = scores.softmax(-1).topk(min(top, len(known["classes"])))
         for path, shares, numbers in zip(part, best.values.tolist(), best.indices.tolist(), strict=True):
             named = [

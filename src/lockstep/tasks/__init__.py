@@ -1,1 +1,1 @@
-"""What is learned: data and model together, their loss and their metric."""
+"""Tasks: data and model together, with their loss and their metric."""

@@ -1,10 +1,9 @@
 """Image classification: images with labels, a residual network, cross-entropy, accuracy."""
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import torch
@@ -20,16 +19,15 @@ from lockstep.errors import LockstepError
 from lockstep.models.model_settings import ResNetSettings
 from lockstep.models.resnet import ResNet
 from lockstep.run.checkpoint import read_model_config, report_unusable
-from lockstep.tasks.task import Scores, total
+from lockstep.tasks.task import Autocast, Scores, sum_over_workers, write_model
 from lockstep.team import Team
 
-EVALUATED_AT_ONCE = 500
-"""Images."""
+EVALUATION_BATCH_IMAGES = 500
 
 
 @dataclass
 class ImageBatch:
-    """Images as bytes; their colours lie together in memory, as convolutions on CPUs like them."""
+    """Images as bytes in channels-last format, in which convolutions are fastest on CPU, and their labels."""
 
     images: Tensor  # [images, channels, height, width]
     labels: Tensor  # [images]
@@ -49,34 +47,36 @@ class ImageBatch:
         return ImageBatch(self.images.to(device, non_blocking=True), self.labels.to(device, non_blocking=True))
 
 
-def image_batch(images: np.ndarray, labels: np.ndarray) -> ImageBatch:
-    together = torch.from_numpy(np.ascontiguousarray(images)).to(memory_format=torch.channels_last)
-    return ImageBatch(together, torch.from_numpy(labels.astype(np.int64)))
+def make_image_batch(images: np.ndarray, labels: np.ndarray) -> ImageBatch:
+    channels_last = torch.from_numpy(np.ascontiguousarray(images)).to(memory_format=torch.channels_last)
+    return ImageBatch(channels_last, torch.from_numpy(labels.astype(np.int64)))
 
 
 class ClassificationLoss(nn.Module):
-    """A network whose forward is its training loss: a sum over images, not a mean."""
+    """A network whose forward returns the training loss, summed over images."""
 
-    def __init__(self, model: ResNet, usual: tuple[list[float], list[float]], label_smoothing: float) -> None:
+    def __init__(self, model: ResNet, channel_stats: tuple[list[float], list[float]], label_smoothing: float) -> None:
         super().__init__()
         self.model = model
         self.label_smoothing = label_smoothing
-        for name, values in zip(("mean", "spread"), usual, strict=True):
+        for name, values in zip(("mean", "spread"), channel_stats, strict=True):
             self.register_buffer(name, torch.tensor(values).view(1, -1, 1, 1))
-        self.mean: Tensor
-        self.spread: Tensor
+        self.mean: Tensor  # [1, channels, 1, 1]
+        self.spread: Tensor  # the standard deviation, [1, channels, 1, 1]
 
-    def scores(self, images: Tensor) -> Tensor:
-        """`[images, classes]`"""
-        scores: Tensor = self.model((images.to(self.mean.dtype) - self.mean) / self.spread)
-        return scores
+    def compute_logits(self, images: Tensor) -> Tensor:
+        """Bytes `[images, channels, height, width]` -> `[images, classes]`."""
+        logits: Tensor = self.model((images.to(self.mean.dtype) - self.mean) / self.spread)
+        return logits
 
     def forward(self, batch: ImageBatch) -> Tensor:
-        scores = self.scores(batch.images).float()
-        return F.cross_entropy(scores, batch.labels, reduction="sum", label_smoothing=self.label_smoothing)
+        logits = self.compute_logits(batch.images).float()
+        return F.cross_entropy(logits, batch.labels, reduction="sum", label_smoothing=self.label_smoothing)
 
 
 class Classification:
+    """The task `classification`."""
+
     metric = "accuracy"
     higher_is_better = True
     unit = "images"
@@ -90,30 +90,8 @@ class Classification:
         label_smoothing: float,
         seed: int,
     ) -> None:
-        if batch.images is None:
-            raise LockstepError("Images are not counted in words or sentences.", "Set batch.images.", code=2)
-        if batch.fixed_length is not None:
-            raise LockstepError("Images have no length: batch.fixed_length is for text.", "Leave it out.", code=2)
-        if batch.micro_words is not None:
-            raise LockstepError(
-                "batch.micro_words cannot be used with batch norm: it looks at all images of a step at once, and a "
-                "micro-batch is only some of them.",
-                "Leave it out; when memory is short use more workers or a smaller batch.images.",
-                code=2,
-            )
-        shape = corpus.sets["train"].images.shape
-        if augmentation.cutout >= min(shape[2:]):
-            raise LockstepError(
-                f"data.augment.cutout={augmentation.cutout} can cover a whole image of {shape[3]} x {shape[2]} pixels.",
-                "Choose a quarter to half of it.",
-                code=2,
-            )
-        if model.depth == 9 and min(shape[2:]) < 8:
-            raise LockstepError(
-                f"Images of {shape[3]} x {shape[2]} pixels are too small for model.depth=9, which halves them three times.",
-                "Choose another depth.",
-                code=2,
-            )
+        _check_settings(batch, model, augmentation, corpus.sets["train"].images.shape)
+        assert batch.images is not None
         self.corpus, self.model_settings, self.augmentation, self.seed = corpus, model, augmentation, seed
         self.label_smoothing = label_smoothing
         self.width = model.first_channels
@@ -133,46 +111,75 @@ class Classification:
 
     def micro_batches(self, share: np.ndarray, step: int) -> list[ImageBatch]:
         images = augment(self.train.images[share], Draws(share, self.seed, step), self.augmentation, self.fill)
-        return [image_batch(images, self.train.labels[share])]
+        return [make_image_batch(images, self.train.labels[share])]
 
     def example(self) -> ImageBatch:
-        """No image at all: even the running averages of batch norm must not learn from it."""
-        return image_batch(self.train.images[:0], self.train.labels[:0])
+        """Returns a batch without images: a trial must not change the running averages of batch norm."""
+        return make_image_batch(self.train.images[:0], self.train.labels[:0])
 
-    def evaluate(self, module: nn.Module, team: Team, autocast: Callable[[], Any]) -> Scores:
+    def evaluate(self, module: nn.Module, team: Team, autocast: Autocast) -> Scores:
         return evaluate(module, self.corpus.sets["validation"], team, autocast)
 
     def export(self, module: nn.Module, folder: Path) -> None:
-        from safetensors.torch import save
-
-        folder.mkdir(parents=True, exist_ok=True)
-        weights = {name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()}
-        (folder / "model.safetensors").write_bytes(save(weights, metadata={"format": "pt"}))
         config = {"model": self.model_settings.model_dump(mode="json"), "shape": list(self.train.images.shape[1:])}
-        config |= {"classes": self.corpus.classes}
-        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        write_model(folder, module, config | {"classes": self.corpus.classes})
+
+
+def _check_settings(
+    batch: BatchSettings, model: ResNetSettings, augmentation: AugmentSettings, shape: tuple[int, ...]
+) -> None:
+    """Raises when the settings do not fit together, or do not fit images of this shape."""
+    if batch.images is None:
+        raise LockstepError("Images are not counted in words or sentences.", "Set batch.images.", code=2)
+    if batch.fixed_length is not None:
+        raise LockstepError("Images have no length: batch.fixed_length is for text.", "Remove it.", code=2)
+    if batch.micro_words is not None:
+        raise LockstepError(
+            "batch.micro_words cannot be used with batch norm, which needs all images of a step at once.",
+            "Remove it; if memory is short, use more workers or a smaller batch.images.",
+            code=2,
+        )
+    if augmentation.cutout >= min(shape[2:]):
+        raise LockstepError(
+            f"data.augment.cutout={augmentation.cutout} can cover a whole image of {shape[3]} x {shape[2]} pixels.",
+            "Choose a quarter to half of the image size.",
+            code=2,
+        )
+    if model.depth == 9 and min(shape[2:]) < 8:
+        raise LockstepError(
+            f"Images of {shape[3]} x {shape[2]} pixels are too small for model.depth=9, which halves them three times.",
+            "Choose another model.depth.",
+            code=2,
+        )
 
 
 @torch.no_grad()
-def evaluate(module: nn.Module, images: ImageSet, team: Team, autocast: Callable[[], Any]) -> Scores:
-    """Loss (without label smoothing) and accuracy in percent, the images split over the workers."""
+def evaluate(module: nn.Module, images: ImageSet, team: Team, autocast: Autocast) -> Scores:
+    """Returns loss (without label smoothing) and accuracy in percent. Each worker evaluates a part of the images."""
     assert isinstance(module, ClassificationLoss)
-    sums = torch.zeros(3, dtype=torch.float64)  # loss, right, images
+    sums = torch.zeros(3, dtype=torch.float64)  # loss, correct images, images
     mine = np.arange(team.rank, len(images), team.size)
     with autocast():
-        for part in np.array_split(mine, max(1, len(mine) // EVALUATED_AT_ONCE)):
-            batch = image_batch(images.images[part], images.labels[part]).to(team.device)
-            scores = module.scores(batch.images).float()
+        for part in np.array_split(mine, max(1, len(mine) // EVALUATION_BATCH_IMAGES)):
+            batch = make_image_batch(images.images[part], images.labels[part]).to(team.device)
+            logits = module.compute_logits(batch.images).float()
             faults.at("evaluate")
-            sums[0] += F.cross_entropy(scores, batch.labels, reduction="sum").double().cpu()
-            sums[1] += (scores.argmax(-1) == batch.labels).sum().cpu()
+            sums[0] += F.cross_entropy(logits, batch.labels, reduction="sum").double().cpu()
+            sums[1] += (logits.argmax(-1) == batch.labels).sum().cpu()
             sums[2] += len(part)
-    loss, right, count = total(team, sums)
-    return Scores({"loss": loss / count, "accuracy": 100.0 * right / count})
+    loss, correct, count = sum_over_workers(team, sums)
+    return Scores({"loss": loss / count, "accuracy": 100.0 * correct / count})
 
 
-def load(folder: Path, device: torch.device) -> tuple[ClassificationLoss, dict[str, Any]]:
-    """An exported model, ready to score images, and what is known of it (`shape` and `classes`)."""
+class ClassifierConfig(TypedDict):
+    """The part of an exported model's `config.json` that describes its input and output."""
+
+    shape: list[int]  # channels, height, width
+    classes: list[str]
+
+
+def load(folder: Path, device: torch.device) -> tuple[ClassificationLoss, ClassifierConfig]:
+    """Returns an exported model in evaluation mode, and the shape of its images with the names of its classes."""
     from safetensors.torch import load as read
 
     with report_unusable(folder):
@@ -181,4 +188,4 @@ def load(folder: Path, device: torch.device) -> tuple[ClassificationLoss, dict[s
         model = ResNet(ResNetSettings.model_validate(config["model"]), channels, len(config["classes"]))
         module = ClassificationLoss(model, ([0.0] * channels, [1.0] * channels), label_smoothing=0.0)
         module.load_state_dict(read((folder / "model.safetensors").read_bytes()))
-    return module.to(device).eval(), config
+    return module.to(device).eval(), {"shape": config["shape"], "classes": config["classes"]}

@@ -1,4 +1,4 @@
-"""Which task a configuration asks for."""
+"""Builds the task that a configuration names."""
 
 import sys
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from lockstep.tasks.task import Task
 from lockstep.translate.search_settings import SearchSettings
 
 
-class _Train(Protocol):
+class _TrainSettings(Protocol):
     @property
     def label_smoothing(self) -> float: ...
     @property
@@ -34,28 +34,28 @@ class Configuration(Protocol):
     @property
     def search(self) -> SearchSettings: ...
     @property
-    def train(self) -> _Train: ...
+    def train(self) -> _TrainSettings: ...
 
 
 def make_task(config: Configuration) -> Task:
-    """Opens the data (and prepares it when it is not there yet) and gets everything ready to train on it."""
-    known = {"translation": _translation, "classification": _classification}
-    return (known.get(config.task_name) or _own(config.task_name))(config)
+    """Returns the task with its data opened. Text that has not been prepared yet is prepared first."""
+    makers = {"translation": _make_translation, "classification": _make_classification}
+    return (makers.get(config.task_name) or _import_maker(config.task_name))(config)
 
 
-def _translation(config: Configuration) -> Task:
+def _make_translation(config: Configuration) -> Task:
     from lockstep.data.corpus.prepare import prepare
     from lockstep.tasks.translation import Translation
 
     if not isinstance(config.model, TranslationSettings):
-        raise _unfit(config, "translates no text", "transformer")
+        raise _unfit_model(config, "cannot translate text", "transformer")
     corpus = prepare(config.data)
     return Translation(
         corpus, config.batch, config.model, config.search, config.train.label_smoothing, config.train.seed
     )
 
 
-def _classification(config: Configuration) -> Task:
+def _make_classification(config: Configuration) -> Task:
     from lockstep.data.corpus.remote_copies import fetch_images
     from lockstep.data.images.image_set import ImageCorpus
     from lockstep.tasks.classification import Classification
@@ -63,18 +63,18 @@ def _classification(config: Configuration) -> Task:
     if config.data.images is None:
         raise LockstepError("task=classification needs images.", "Set data.images.", code=2)
     if not isinstance(config.model, ResNetSettings):
-        raise _unfit(config, "takes no images", "resnet")
+        raise _unfit_model(config, "cannot classify images", "resnet")
     corpus = ImageCorpus.open(fetch_images(config.data.images), config.data.hold_out)
     augmentation, smoothing = config.data.augment, config.train.label_smoothing
     return Classification(corpus, config.batch, config.model, augmentation, smoothing, config.train.seed)
 
 
-def _unfit(config: Configuration, why: str, instead: str) -> LockstepError:
-    return LockstepError(f"model.name={config.model.name} {why}.", f"Use model.name={instead}.", code=2)
+def _unfit_model(config: Configuration, reason: str, alternative: str) -> LockstepError:
+    return LockstepError(f"model.name={config.model.name} {reason}.", f"Use model.name={alternative}.", code=2)
 
 
-def _own(name: str) -> Callable[[Configuration], Task]:
-    """A function of the user's, `module:function`; the module lies where Python finds it, as in the current folder."""
+def _import_maker(name: str) -> Callable[[Configuration], Task]:
+    """Imports a function that the user names as `module:function`. The module may be in the current folder."""
     module, _, function = name.partition(":")
     sys.path.insert(0, str(Path.cwd()))
     try:
@@ -82,7 +82,7 @@ def _own(name: str) -> Callable[[Configuration], Task]:
     except (ImportError, AttributeError, ValueError) as error:
         raise LockstepError(
             f"task={name} cannot be found ({error}).",
-            "Use translation, classification, or module:function of your own; docs/extend.md shows one.",
+            "Use translation, classification, or your own module:function; docs/extend.md has an example.",
             code=2,
         ) from None
     return make

@@ -1,53 +1,58 @@
-"""The output layer and its loss in one, block by block.
+"""Output layer and cross-entropy fused, in blocks of words.
 
-A batch has as many scores as target words x vocabulary: by far the largest tensor of a step, and one that only the loss
-reads. Here a block of words at a time is multiplied, scored and turned into its gradient while it is still in the cache;
-the whole never exists. The gradient is at hand as soon as the loss is, so nothing is computed twice.
+The logits, `[target words, vocabulary]`, would be the largest tensor of a step, and only the loss reads them. Here a block
+of words at a time is multiplied with the weights, scored, and turned into its gradient while it is in the cache. The full
+tensor is never allocated. The forward pass computes the gradient too, so nothing is computed twice.
 """
 
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.autograd.function import FunctionCtx, once_differentiable
 
 BLOCK_SCORES = {"cpu": 2**22, "cuda": 2**26}
-"""Scores in a block: on CPU about what a core's share of the cache holds, on a GPU enough to fill it."""
+"""Logits in a block: on CPU about as many as fit into a core's share of the cache, on a GPU enough to occupy it."""
 
 
 def cross_entropy(x: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> Tensor:
-    """Summed loss of `softmax(x @ weight.T)` against `target`; `smoothing` of it goes to all words alike.
+    """Returns the summed cross-entropy of the logits `x @ weight.T` against `target`, with label smoothing.
 
-    x is `[words, width]`, weight `[vocabulary, width]`, target `[words]`. The products follow autocast; the loss and the
-    sum of the weight's gradient are fp32.
+    x is `[words, width]`, weight `[vocabulary, width]`, target `[words]`. The products follow autocast. The loss and the
+    accumulated gradient of the weights are fp32.
     """
     if torch.is_autocast_enabled(x.device.type):
         dtype = torch.get_autocast_dtype(x.device.type)
         x, weight = x.to(dtype), weight.to(dtype)
     with_gradient = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
-    loss: Tensor = _Blocks.apply(x, weight, target, smoothing, with_gradient)  # type: ignore[no-untyped-call]
-    return loss
+    return _blockwise_loss(x, weight, target, smoothing, with_gradient)
 
 
-class _Blocks(torch.autograd.Function):
+class _LossContext(FunctionCtx):
+    gradients: tuple[Tensor, Tensor] | None
+
+
+class _BlockwiseLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, target: Tensor, smoothing: float, with_gradient: bool) -> Tensor:
+    def forward(
+        ctx: _LossContext, x: Tensor, weight: Tensor, target: Tensor, smoothing: float, with_gradient: bool
+    ) -> Tensor:
         vocabulary = weight.shape[0]
         rows = max(16, BLOCK_SCORES["cuda" if x.is_cuda else "cpu"] // vocabulary)
         loss = x.new_zeros((), dtype=torch.float32)
         if with_gradient:
             x_grad, weight_grad = torch.empty_like(x), torch.zeros_like(weight, dtype=torch.float32)
         for start in range(0, len(x), rows):
-            part, right = x[start : start + rows], target[start : start + rows, None]
-            scores = torch.log_softmax(part @ weight.T, dim=1, dtype=torch.float32)
-            loss -= scores.gather(1, right).sum() * (1.0 - smoothing)
+            part, labels = x[start : start + rows], target[start : start + rows, None]  # [rows, width], [rows, 1]
+            scores = torch.log_softmax(part @ weight.T, dim=1, dtype=torch.float32)  # [rows, vocabulary]
+            loss -= scores.gather(1, labels).sum() * (1.0 - smoothing)
             if smoothing:
                 loss -= scores.sum() * (smoothing / vocabulary)
             if with_gradient:
                 scores.exp_()
                 if smoothing:
                     scores -= smoothing / vocabulary
-                scores.scatter_add_(1, right, scores.new_full(right.shape, smoothing - 1.0))
+                scores.scatter_add_(1, labels, scores.new_full(labels.shape, smoothing - 1.0))
                 gradient = scores.to(x.dtype)
                 x_grad[start : start + rows] = gradient @ weight
                 if weight.dtype == torch.float32:
@@ -60,7 +65,12 @@ class _Blocks(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, scale: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(ctx: _LossContext, scale: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        if ctx.gradients is None:
+            raise RuntimeError("The gradients of the output layer are scaled in place: backward can run only once.")
         x_grad, weight_grad = ctx.gradients
-        ctx.gradients = None  # scaled in place: they can be used once
+        ctx.gradients = None
         return x_grad.mul_(scale), weight_grad.mul_(scale), None, None, None
+
+
+_blockwise_loss: Callable[[Tensor, Tensor, Tensor, float, bool], Tensor] = _BlockwiseLoss.apply

@@ -1,6 +1,8 @@
-"""The interface between the training loop and what is learned."""
+"""The interface between the training loop and a task."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,9 +14,12 @@ from torch import Tensor, nn
 from lockstep.data.corpus.batches import GlobalBatch, Order
 from lockstep.team import Team
 
+Autocast = Callable[[], AbstractContextManager[object]]
+"""Returns a context in which the forward pass runs in the precision of the run."""
+
 
 class MicroBatch(Protocol):
-    """Tensors that the module takes in one forward. "Words" are whatever the task counts in."""
+    """The tensors of one forward pass. "Words" are what the task counts in, its `unit`."""
 
     @property
     def source_words(self) -> int: ...
@@ -22,7 +27,7 @@ class MicroBatch(Protocol):
     def target_words(self) -> int: ...
 
     def pin(self) -> "MicroBatch":
-        """In memory that a GPU can fetch from while it computes."""
+        """Returns a copy in pinned memory, from which a GPU copies while it computes."""
         ...
 
     def to(self, device: torch.device) -> "MicroBatch": ...
@@ -30,50 +35,62 @@ class MicroBatch(Protocol):
 
 @dataclass(frozen=True)
 class Scores:
-    """The result of an evaluation. `values` go to journal and TensorBoard by name."""
+    """The result of an evaluation. `values` are written to journal and TensorBoard by name."""
 
     values: dict[str, float]
-    signature: str = ""
+    signature: str = ""  # of sacreBLEU
     examples: tuple[tuple[str, str, str], ...] = ()  # source, translation, reference
 
 
 class Task(Protocol):
-    """Builds data and model, and knows how good the model is."""
+    """Opens the data, builds the model and evaluates it."""
 
-    order: Order  # how a global batch is cut for the workers
-    metric: str  # the name in Scores.values that decides what is best
+    order: Order  # the order of the examples, and how a global batch is divided among the workers
+    metric: str  # the name in Scores.values by which checkpoints are ranked
     higher_is_better: bool
     unit: str  # what the loss is a mean over and speed is counted in: "words", "images"
     width: int  # model width, for the noam schedule
-    data_folder: Path  # where the prepared data lies
-    data_facts: dict[str, Any]  # becomes data.json in the run; its `digest` names the data
+    data_folder: Path  # where the prepared data is
+    data_facts: dict[str, Any]  # written to data.json of the run; its `digest` identifies the data
 
     def module(self) -> nn.Module:
-        """A new model whose forward takes a micro-batch and returns the sum of the loss over its target words."""
+        """Returns a new model. Its forward takes a micro-batch and returns the loss, summed over the target words."""
         ...
 
     def batches(self, epoch: int, cursor: int) -> Iterator[GlobalBatch]:
-        """The sequence of global batches from a place in it on."""
+        """Yields the global batches, starting at this position of the epoch."""
         ...
 
     def micro_batches(self, share: np.ndarray, step: int) -> Sequence[MicroBatch]:
-        """The tensors of a worker's share of a step; called in the background. What is random in them may depend on the
-        step and on the example, never on the worker. An empty share makes one micro-batch that counts for nothing."""
+        """Returns the tensors of a worker's share of a step. It is called in a background thread. Random augmentation
+        may depend on the step and on the example, never on the worker. An empty share gives one micro-batch without
+        target words."""
         ...
 
     def example(self) -> MicroBatch:
-        """A micro-batch to try the model with. Nothing is learned from it."""
+        """Returns a micro-batch for a trial forward pass. It must not change the model."""
         ...
 
-    def evaluate(self, module: nn.Module, team: Team, autocast: Callable[[], Any]) -> Scores:
-        """Called by all workers of the team together, with the module in evaluation mode."""
+    def evaluate(self, module: nn.Module, team: Team, autocast: Autocast) -> Scores:
+        """Evaluates the module, which is in evaluation mode. All workers of the team call it together."""
         ...
 
     def export(self, module: nn.Module, folder: Path) -> None:
-        """Writes the model so that it can be used without the trainer."""
+        """Writes the model so that it can be used without the trainer; see `write_model`."""
         ...
 
 
-def total(team: Team, values: Tensor) -> list[float]:
-    """Sums of a small tensor over all workers, in rank order, so that every worker gets the same bits."""
+def write_model(folder: Path, module: nn.Module, config: dict[str, Any]) -> None:
+    """Writes the weights of a module as `model.safetensors` and what is needed to rebuild it as `config.json`."""
+    from safetensors.torch import save
+
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()}
+    (folder / "model.safetensors").write_bytes(save(weights, metadata={"format": "pt"}))
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def sum_over_workers(team: Team, values: Tensor) -> list[float]:
+    """Returns the sums of a small tensor over all workers. They are added in rank order, so that every worker gets the
+    same bits."""
     return torch.tensor(team.gather(values.tolist()), dtype=torch.float64).sum(0).tolist()
