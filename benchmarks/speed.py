@@ -86,10 +86,10 @@ def peak(precision: str) -> float:
     import torch
 
     from lockstep.dtypes import DTYPES
-    from lockstep.watch.peak import product_peak
+    from lockstep.watch.peak import measure_matmul_peak
 
     torch.set_num_threads(CORES)
-    return product_peak(torch.device("cpu"), DTYPES[precision], seconds=2.0)
+    return measure_matmul_peak(torch.device("cpu"), DTYPES[precision], seconds=2.0)
 
 
 def facts_of(config: Path) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What real runs tell of the machine, the model and the link; and that telling changes nothing."""
+"""Measurements of the machine, the model and the link in real runs, which change no result."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from conftest import Tiny, command, lockstep, steps, weights
 from lockstep.launch.local import free_port_or
 from lockstep.run.journal import read
 
-OF_HOST = {"cores", "memory", "disk", "network", "gpus"}
+HOST_KEYS = {"cores", "memory", "disk", "network", "gpus"}
 OFF = ("watch.sample_seconds=0", "watch.probe=false")
 
 
@@ -29,20 +29,20 @@ def watched(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def test_every_worker_tells_of_itself_and_the_first_of_the_host(watched: Path) -> None:
+def test_every_worker_samples_its_process_and_the_first_samples_the_host(watched: Path) -> None:
     first, second = events(watched, "system", 0), events(watched, "system", 1)
     for line in first + second:
         assert line["host"] == socket.gethostname()
         assert line["process"]["resident"] > 2**20
         assert line["own"] > 0
         assert "left_out" not in line or set(line["left_out"]) <= {"disk"}
-    assert all(line.keys() & OF_HOST >= OF_HOST - {"disk"} for line in first)
-    assert all(not line.keys() & OF_HOST for line in second)
+    assert all(line.keys() & HOST_KEYS >= HOST_KEYS - {"disk"} for line in first)
+    assert all(not line.keys() & HOST_KEYS for line in second)
     assert sum(line["process"]["cpu"] for line in first) > 0
     assert sum(line["network"].get("lo", {"sent": 0})["sent"] for line in first) > 0, "gradients pass the loopback"
 
 
-def test_samples_go_on_to_the_end_of_the_run(watched: Path) -> None:
+def test_samples_are_taken_until_the_end_of_the_run(watched: Path) -> None:
     for rank in (0, 1):
         lines = [
             json.loads(line) for line in (watched / "journal" / f"worker-000{rank}.jsonl").read_text().splitlines()
@@ -61,12 +61,14 @@ def test_tensorboard_shows_the_samples(watched: Path) -> None:
     shown.Reload()
     assert set(shown.Tags()["scalars"]) >= {"worker/cores", "worker/resident", "host/cores_busy", "host/memory_used"}
     resident = [event.value for event in shown.Scalars("worker/resident")]
-    told = [line["process"]["resident"] for line in events(watched, "system")]
+    sampled = [line["process"]["resident"] for line in events(watched, "system")]
     assert resident
-    assert resident == pytest.approx(told[-len(resident) :], rel=1e-6), "all but those before the first step"
+    assert resident == pytest.approx(sampled[-len(resident) :], rel=1e-6), (
+        "all samples except those before the first step"
+    )
 
 
-def test_the_model_s_arithmetic_and_the_workers_peak_are_told(watched: Path) -> None:
+def test_flops_and_peak_are_journaled(watched: Path) -> None:
     (first,), (second,) = events(watched, "model", 0), events(watched, "model", 1)
     assert first["parameters"] == second["parameters"] == 31_680
     assert first["flops_per_word"] == second["flops_per_word"]
@@ -78,8 +80,8 @@ def test_the_model_s_arithmetic_and_the_workers_peak_are_told(watched: Path) -> 
     assert linear < first["flops_per_word"] < 1.2 * linear, (
         "attention's share is small in short sentences, though padded"
     )
-    kept = json.loads((watched / "choices.json").read_text())["measured"][0]["peak_flops"]
-    assert [first["peak_flops"], second["peak_flops"]] == pytest.approx(kept, rel=1e-5)
+    stored = json.loads((watched / "choices.json").read_text())["measured"][0]["peak_flops"]
+    assert [first["peak_flops"], second["peak_flops"]] == pytest.approx(stored, rel=1e-5)
 
 
 def test_the_link_between_workers_is_measured(watched: Path) -> None:
@@ -92,18 +94,18 @@ def test_the_link_between_workers_is_measured(watched: Path) -> None:
 
 def test_the_probes_come_before_the_last_warmup_step(watched: Path) -> None:
     lines = [json.loads(line) for line in (watched / "journal" / "worker-0000.jsonl").read_text().splitlines()]
-    told = [line["step"] if line["kind"] == "step" else line["kind"] for line in lines]
-    told = [word for word in told if word not in ("system", "run")]
-    assert told[:7] == [1, 2, 3, 4, "model", "link", 5]
+    kinds = [line["step"] if line["kind"] == "step" else line["kind"] for line in lines]
+    kinds = [word for word in kinds if word not in ("system", "run")]
+    assert kinds[:7] == [1, 2, 3, 4, "model", "link", 5]
 
 
-def test_the_summary_tells_the_rate_and_its_share_of_the_peak(watched: Path) -> None:
+def test_the_summary_has_the_flop_rate_and_the_mfu(watched: Path) -> None:
     (summary,) = json.loads(lockstep("runs", watched, "--json").stdout)
-    found, models = summary["arithmetic"], [events(watched, "model", rank)[0] for rank in (0, 1)]
-    assert found["flops_per_second"] == pytest.approx(summary["words_per_second"] * models[0]["flops_per_word"])
-    assert found["peak_flops"] == pytest.approx(sum(model["peak_flops"] for model in models))
-    assert found["mfu"] == pytest.approx(found["flops_per_second"] / found["peak_flops"], rel=0.2)
-    assert found["parameters"] == 31_680
+    arithmetic, models = summary["arithmetic"], [events(watched, "model", rank)[0] for rank in (0, 1)]
+    assert arithmetic["flops_per_second"] == pytest.approx(summary["words_per_second"] * models[0]["flops_per_word"])
+    assert arithmetic["peak_flops"] == pytest.approx(sum(model["peak_flops"] for model in models))
+    assert arithmetic["mfu"] == pytest.approx(arithmetic["flops_per_second"] / arithmetic["peak_flops"], rel=0.2)
+    assert arithmetic["parameters"] == 31_680
 
 
 def test_watching_changes_no_bit(tiny: Tiny, watched: Path, tmp_path: Path) -> None:
@@ -114,7 +116,7 @@ def test_watching_changes_no_bit(tiny: Tiny, watched: Path, tmp_path: Path) -> N
     assert summary["arithmetic"]["mfu"] is None
 
 
-def test_a_launch_with_the_same_workers_keeps_what_was_measured(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_launch_with_the_same_workers_reuses_the_measurements(tiny: Tiny, tmp_path: Path) -> None:
     train = ("train", tiny.config, "--run", tmp_path)
     lockstep(*train, "train.steps=6")
     lockstep(*train, "train.steps=12")
@@ -127,20 +129,20 @@ def test_a_launch_with_the_same_workers_keeps_what_was_measured(tiny: Tiny, tmp_
     assert len(json.loads((tmp_path / "choices.json").read_text())["measured"]) == 2
 
 
-def _renames() -> bool:
-    """May a host have another name here?"""
+def _can_rename_host() -> bool:
+    """Can a process have its own host name here?"""
     unshare = shutil.which("unshare")
     return unshare is not None and subprocess.run([unshare, "--uts", "true"], capture_output=True).returncode == 0
 
 
-@pytest.mark.skipif(not _renames(), reason="needs root and a namespace of its own to rename a host")
-def test_one_worker_of_each_host_tells_of_it(tiny: Tiny, tmp_path: Path) -> None:
+@pytest.mark.skipif(not _can_rename_host(), reason="needs root and a UTS namespace to rename a host")
+def test_one_worker_of_each_host_samples_it(tiny: Tiny, tmp_path: Path) -> None:
     train = command("train", tiny.config, "watch.sample_seconds=0.1", "--run", tmp_path)
-    meet = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port_or(0))}
+    rendezvous = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port_or(0))}
     workers = [
         subprocess.Popen(
             ["unshare", "--uts", "sh", "-c", 'hostname "$0"; exec "$@"', host, *train],
-            env=os.environ | meet | {"RANK": str(rank), "GLOO_SOCKET_IFNAME": "lo"},
+            env=os.environ | rendezvous | {"RANK": str(rank), "GLOO_SOCKET_IFNAME": "lo"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -154,7 +156,7 @@ def test_one_worker_of_each_host_tells_of_it(tiny: Tiny, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("settings", "meets"),
+    ("settings", "in_lockstep"),
     [
         pytest.param(("strategy.name=server", "strategy.mode=sync", "--servers", 1), True, marks=pytest.mark.slow),
         (("strategy.name=server", "strategy.mode=async", "--servers", 1), False),
@@ -164,7 +166,9 @@ def test_one_worker_of_each_host_tells_of_it(tiny: Tiny, tmp_path: Path) -> None
     ],
     ids=["sync", "async", "sharded", "local", "resilient"],
 )
-def test_every_strategy_is_watched(tiny: Tiny, tmp_path: Path, settings: tuple[object, ...], meets: bool) -> None:
+def test_every_strategy_is_measured(
+    tiny: Tiny, tmp_path: Path, settings: tuple[object, ...], in_lockstep: bool
+) -> None:
     if "strategy.name=resilient" in settings:
         pytest.importorskip("torchft")
     lockstep("train", tiny.config, "train.steps=20", *settings, "--workers", 2, "--run", tmp_path)
@@ -177,6 +181,6 @@ def test_every_strategy_is_watched(tiny: Tiny, tmp_path: Path, settings: tuple[o
         assert line["flops_per_word"] == pytest.approx(200_000, rel=0.2)
         assert line["peak_flops"] > 0
     links = [len(events(tmp_path, "link", rank)) for rank in (0, 1)]
-    assert links == ([1, 1] if meets else [0, 0]), "only who always steps together can meet for a probe"
+    assert links == ([1, 1] if in_lockstep else [0, 0]), "only workers that always step together can run a probe"
     sampled = [events(tmp_path, "system", rank) for rank in (0, 1)]
     assert [any("cores" in line for line in lines) for lines in sampled] == [True, False]

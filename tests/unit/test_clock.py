@@ -4,8 +4,8 @@ import torch
 from lockstep.watch.clock import PHASES, PhaseClock
 
 
-class Watch(PhaseClock):
-    """A phase clock whose time stands still until it is told to pass."""
+class ManualClock(PhaseClock):
+    """A phase clock whose time is set by the test."""
 
     now = 0.0
 
@@ -13,26 +13,26 @@ class Watch(PhaseClock):
         return self.now
 
 
-def watch() -> Watch:
-    clock = Watch(torch.device("cpu"))
+def start_clock() -> ManualClock:
+    clock = ManualClock(torch.device("cpu"))
     clock.start()
     return clock
 
 
-def spend(clock: Watch, phase: str, seconds: float) -> None:
+def spend(clock: ManualClock, phase: str, seconds: float) -> None:
     clock.now += seconds
     clock.mark(phase)
 
 
 def test_a_mark_ends_a_phase() -> None:
-    clock = watch()
+    clock = start_clock()
     for phase, seconds in zip(PHASES, (1.0, 2.0, 4.0, 8.0, 16.0), strict=True):
         spend(clock, phase, seconds)
     assert clock.finish() == (31.0, dict(zip(PHASES, (1.0, 2.0, 4.0, 8.0, 16.0), strict=True)))
 
 
-def test_a_phase_marked_again_is_added_up() -> None:
-    clock = watch()
+def test_a_phase_that_is_marked_twice_is_summed() -> None:
+    clock = start_clock()
     for phase, seconds in [("forward", 1.0), ("backward", 2.0), ("forward", 4.0), ("backward", 8.0)]:
         spend(clock, phase, seconds)
     seconds, phases = clock.finish()
@@ -40,13 +40,13 @@ def test_a_phase_marked_again_is_added_up() -> None:
 
 
 def test_phases_never_marked_are_zero() -> None:
-    clock = watch()
+    clock = start_clock()
     spend(clock, "input", 1.0)
     assert clock.finish()[1] == {"input": 1.0, "forward": 0.0, "backward": 0.0, "merge": 0.0, "update": 0.0}
 
 
-def test_moved_seconds_change_their_phase_and_not_the_step() -> None:
-    clock = watch()
+def test_moved_seconds_change_the_phases_and_not_the_step() -> None:
+    clock = start_clock()
     spend(clock, "backward", 10.0)
     clock.move("backward", "merge", 3.0)
     clock.move("backward", "merge", 1.0)
@@ -54,16 +54,16 @@ def test_moved_seconds_change_their_phase_and_not_the_step() -> None:
     assert (seconds, phases["backward"], phases["merge"]) == (10.0, 6.0, 4.0)
 
 
-def test_no_more_is_moved_than_there_is() -> None:
-    clock = watch()
+def test_a_phase_never_becomes_negative() -> None:
+    clock = start_clock()
     spend(clock, "backward", 2.0)
     clock.move("backward", "merge", 5.0)
     seconds, phases = clock.finish()
     assert (seconds, phases["backward"], phases["merge"]) == (2.0, 0.0, 2.0)
 
 
-def test_a_new_step_forgets_the_last_one() -> None:
-    clock = watch()
+def test_start_resets_marks_and_moves() -> None:
+    clock = start_clock()
     spend(clock, "forward", 5.0)
     clock.move("forward", "merge", 1.0)
     clock.now += 100.0
@@ -87,7 +87,9 @@ def test_on_the_real_clock_the_phases_add_up_to_the_step() -> None:
         assert seconds > 0
 
 
-def test_stamps_can_be_compared_by_hand() -> None:
+def test_the_time_between_two_stamps_is_their_difference() -> None:
     clock = PhaseClock(torch.device("cpu"))
     begin, end = clock.stamp(), clock.stamp()
+    assert isinstance(begin, float)
+    assert isinstance(end, float)
     assert clock.between(begin, end) == end - begin >= 0

@@ -1,4 +1,4 @@
-"""FLOPs are counted as a person would count them by hand, whatever kernel computes them."""
+"""FLOPs are counted as a person would count them by hand, for every kernel."""
 
 import subprocess
 import sys
@@ -13,12 +13,12 @@ from lockstep.models.model_settings import LstmSettings, TransformerSettings, Tr
 from lockstep.models.packed import Layout
 from lockstep.models.transformer import EXPLICIT_LIMIT
 from lockstep.tasks.translation import PairBatch, TranslationLoss
-from lockstep.watch.flops import FlopCount, _packed_attention, _packed_attention_backward, _recurrent
+from lockstep.watch.flops import FlopCount, _count_rnn, _count_varlen_attention, _count_varlen_attention_backward
 
 VOCABULARY, WIDTH, FEED_FORWARD = 50, 16, 24
 
 
-def translation(
+def make_translation(
     source: list[int], target: list[int], dropout: float = 0.1, model: TranslationSettings | None = None
 ) -> tuple[TranslationLoss, PairBatch]:
     settings = model or TransformerSettings(
@@ -30,7 +30,7 @@ def translation(
     return TranslationLoss(make_model(settings, VOCABULARY), 0.1), batch
 
 
-def by_hand(source: list[int], target: list[int]) -> int:
+def count_by_hand(source: list[int], target: list[int]) -> int:
     """Two for every multiplication with an addition; the backward pass takes every product twice more. Attention works
     on a grid as wide as the longest sentence."""
     s, t, grid_s, grid_t = sum(source), sum(target), max(source), max(target)
@@ -41,7 +41,7 @@ def by_hand(source: list[int], target: list[int]) -> int:
     return 3 * 2 * (2 * encoder + 3 * (decoder + cross) + t * WIDTH * VOCABULARY)
 
 
-def counted(module: nn.Module, batch: PairBatch) -> int:
+def count_flops(module: nn.Module, batch: PairBatch) -> int:
     counter = FlopCount()
     with counter:
         module(batch).backward()
@@ -50,7 +50,7 @@ def counted(module: nn.Module, batch: PairBatch) -> int:
 
 def test_a_transformer_is_counted_as_by_hand() -> None:
     source, target = [5, 3, 7], [4, 6, 2]
-    assert counted(*translation(source, target)) == by_hand(source, target)
+    assert count_flops(*make_translation(source, target)) == count_by_hand(source, target)
 
 
 @pytest.mark.parametrize("source", [[5, 5, 5], [5, 3, 7]])
@@ -64,32 +64,32 @@ def test_an_lstm_is_counted_as_by_hand(source: list[int]) -> None:
     expected = 3 * 2 * (units + attention + sum(target) * WIDTH * VOCABULARY)
     if len(set(source)) > 1:  # there the zeros that come before a first word have no gradient; backward, one is first
         expected -= 2 * 2 * (rows + 1) * 4 * WIDTH**2
-    assert counted(*translation(source, target, model=settings)) == expected
+    assert count_flops(*make_translation(source, target, model=settings)) == expected
 
 
 def test_a_fused_lstm_counts_every_matrix_once_for_every_word() -> None:
     """cuDNN's, which needs a GPU: words, and weights of one layer with two directions."""
     weights = [torch.empty(4 * 8, 6), torch.empty(4 * 8, 8), torch.empty(4 * 8), torch.empty(4 * 8)] * 2
-    assert _recurrent(torch.empty(11, 6), weights, 4, None) == 2 * 11 * 2 * 4 * 8 * (6 + 8)
-    assert _recurrent(torch.empty(11, 1, 6), weights, 4, None) == 2 * 11 * 2 * 4 * 8 * (6 + 8)
+    assert _count_rnn(torch.empty(11, 6), weights, 4, None) == 2 * 11 * 2 * 4 * 8 * (6 + 8)
+    assert _count_rnn(torch.empty(11, 1, 6), weights, 4, None) == 2 * 11 * 2 * 4 * 8 * (6 + 8)
 
 
 def test_the_fused_attention_of_long_sentences_is_counted_too() -> None:
     length = EXPLICIT_LIMIT + 40
     attentions = 2 + 2 * 3
     scores_again = attentions * 2 * length**2 * WIDTH  # the fused backward computes them a second time
-    found = counted(*translation([length], [length], dropout=0.0))
-    assert found == by_hand([length], [length]) + scores_again
+    total = count_flops(*make_translation([length], [length], dropout=0.0))
+    assert total == count_by_hand([length], [length]) + scores_again
 
 
 def test_passes_add_up_and_nothing_is_counted_outside() -> None:
-    module, batch = translation([4, 4], [5, 5])
+    module, batch = make_translation([4, 4], [5, 5])
     counter = FlopCount()
     for _ in range(2):
         with counter:
             module(batch).backward()
         module(batch).backward()
-    assert counter.total == 2 * by_hand([4, 4], [5, 5])
+    assert counter.total == 2 * count_by_hand([4, 4], [5, 5])
 
 
 def test_convolutions_are_counted() -> None:
@@ -100,14 +100,14 @@ def test_convolutions_are_counted() -> None:
 
 
 def test_packed_attention_counts_pairs_of_words_and_no_padding() -> None:
-    query, bounds = torch.empty(9, 2, 8), torch.tensor([0, 2, 9], dtype=torch.int32)
-    forward = _packed_attention(query, query, query, bounds, bounds, 7, 7, window_size=(-1, 0))
+    query, offsets = torch.empty(9, 2, 8), torch.tensor([0, 2, 9], dtype=torch.int32)
+    forward = _count_varlen_attention(query, query, query, offsets, offsets, 7, 7, window_size=(-1, 0))
     assert forward == 4 * (2 * 2 + 7 * 7) * 2 * 8
-    backward = _packed_attention_backward(query, query, query, query, query, query, bounds, bounds, 7, 7, True)
+    backward = _count_varlen_attention_backward(query, query, query, query, query, query, offsets, offsets, 7, 7, True)
     assert backward == forward * 5 // 2
 
 
-def test_a_product_that_cannot_be_counted_makes_the_count_unknown_and_disturbs_nothing(
+def test_a_product_that_cannot_be_counted_makes_the_count_zero_and_changes_no_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(*_: object, **__: object) -> int:
@@ -125,7 +125,7 @@ def test_a_product_that_cannot_be_counted_makes_the_count_unknown_and_disturbs_n
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_counting_changes_no_bit(dropout: float) -> None:
-    module, batch = translation([5, 3, 7], [4, 6, 2], dropout)
+    module, batch = make_translation([5, 3, 7], [4, 6, 2], dropout)
 
     def gradients() -> list[bytes]:
         module.zero_grad()

@@ -8,7 +8,7 @@ from rich.console import Console
 from lockstep.cli import follow_command
 from lockstep.run.directory import RunDirectory
 from lockstep.run.journal import Journal, worker_file
-from lockstep.watch.follow import FIRST_LOOK_BYTES, Follower
+from lockstep.watch.follow import TAIL_BYTES, Follower
 from madeup import MadeUp
 
 
@@ -17,17 +17,17 @@ def step(number: int, **facts: Any) -> dict[str, Any]:
     return {"step": number, "loss": 9.0 / number, **shape, **facts}
 
 
-def test_every_look_tells_where_each_worker_stands_now(tmp_path: Path) -> None:
+def test_every_poll_returns_the_current_status_of_each_worker(tmp_path: Path) -> None:
     first, second = Journal(tmp_path, 0), Journal(tmp_path, 1)
     with Follower(tmp_path) as follower:
-        assert [one.step for one in follower.look()] == [None, None]
+        assert [one.step for one in follower.poll()] == [None, None]
         first.write("run", unit="images")
         first.write("step", **step(1))
         first.write("step", **step(2, seconds=1.5))
         second.write("run", unit="images")
         second.write("step", **step(1, staleness=3))
-        one, other = follower.look()
-        assert (one.worker, one.step, one.loss, one.said) == (0, 2, 4.5, "trains")
+        one, other = follower.poll()
+        assert (one.worker, one.step, one.loss, one.event) == (0, 2, 4.5, "trains")
         assert (one.per_second, one.merge_share) == (40.0, 0.1)  # 80 images in 2 s, of them 0.2 s for the exchange
         assert (other.step, other.staleness) == (1, 3)
         assert follower.unit == "images"
@@ -35,21 +35,21 @@ def test_every_look_tells_where_each_worker_stands_now(tmp_path: Path) -> None:
         first.write("system", cores=[1.0])
         first.write("checkpoint", step=1000)
         second.write("stop", reason="finished", step=1)
-        one, other = follower.look()
-        assert (one.step, one.said, one.stopped) == (2, "saved step 1,000", False)
-        assert (other.said, other.stopped) == ("stopped: finished", True)
+        one, other = follower.poll()
+        assert (one.step, one.event, one.is_stopped) == (2, "saved step 1,000", False)
+        assert (other.event, other.is_stopped) == ("stopped: finished", True)
 
 
-def test_a_new_launch_forgets_what_the_old_one_did(tmp_path: Path) -> None:
+def test_a_new_launch_resets_the_status(tmp_path: Path) -> None:
     journal = Journal(tmp_path, 0)
     journal.write("step", **step(7))
     journal.write("run", unit="words")
     with Follower(tmp_path) as follower:
-        (one,) = follower.look()
-        assert (one.step, one.per_second, one.said) == (None, None, "starts")
+        (one,) = follower.poll()
+        assert (one.step, one.per_second, one.event) == (None, None, "starts")
 
 
-def test_torn_and_odd_lines_are_passed_over_and_halves_are_waited_for(tmp_path: Path) -> None:
+def test_damaged_lines_are_skipped_and_incomplete_lines_are_awaited(tmp_path: Path) -> None:
     path = worker_file(tmp_path, 0)
     journal = Journal(tmp_path, 0)
     journal.write("step", **step(1))
@@ -58,31 +58,31 @@ def test_torn_and_odd_lines_are_passed_over_and_halves_are_waited_for(tmp_path: 
         with path.open("a") as file:
             file.write('{"kind":"ste\n7\n{"kind":"step","step":9}\n{"kind":"stop","time":1.0,"rea')
             file.flush()
-            (one,) = follower.look()
-            assert (one.step, one.said) == (1, "trains")
+            (one,) = follower.poll()
+            assert (one.step, one.event) == (1, "trains")
             file.write('son":"signal"}\n')
-        (one,) = follower.look()
-        assert one.said == "stopped: signal"
+        (one,) = follower.poll()
+        assert one.event == "stopped: signal"
 
 
-def test_of_a_long_journal_only_the_end_is_read(tmp_path: Path) -> None:
+def test_only_the_end_of_a_long_journal_is_read(tmp_path: Path) -> None:
     journal = Journal(tmp_path, 0)
     for number in range(1, 2000):
         journal.write("step", **step(number))
-    assert worker_file(tmp_path, 0).stat().st_size > FIRST_LOOK_BYTES
+    assert worker_file(tmp_path, 0).stat().st_size > TAIL_BYTES
     with Follower(tmp_path) as follower:
-        assert [one.step for one in follower.look()] == [1999]
+        assert [one.step for one in follower.poll()] == [1999]
     for _ in range(4000):  # a long evaluation
         journal.write("system", host="node1", process={"cpu": 0.98, "resident": 917_000_000})
     with Follower(tmp_path) as follower:
-        assert [one.step for one in follower.look()] == [1999]
+        assert [one.step for one in follower.poll()] == [1999]
 
 
 def look(folder: Path) -> dict[str, Any]:
     return next(follow_command._looks(folder, every=1.0, once=True))
 
 
-def test_a_run_is_over_when_nobody_trains_it(tmp_path: Path) -> None:
+def test_a_run_that_is_not_locked_has_ended_or_was_cut_off(tmp_path: Path) -> None:
     run = MadeUp(tmp_path, hosts=[socket.gethostname()])
     run.launch(range(1, 4), stop=None)
     with RunDirectory(tmp_path).lock():
@@ -92,7 +92,9 @@ def test_a_run_is_over_when_nobody_trains_it(tmp_path: Path) -> None:
     assert look(tmp_path)["state"] == "ended"
 
 
-def test_on_other_machines_a_sign_of_life_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recent_line_shows_that_a_run_on_other_machines_is_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = MadeUp(tmp_path, hosts=["node1", "node2"])
     run.launch(range(1, 4), stop=None)
     assert look(tmp_path)["state"] == "cut off", "made up long ago"
@@ -102,7 +104,7 @@ def test_on_other_machines_a_sign_of_life_is_enough(tmp_path: Path, monkeypatch:
     assert look(tmp_path)["state"] == "cut off"
 
 
-def test_a_person_sees_a_row_for_every_worker_of_the_last_launch(tmp_path: Path) -> None:
+def test_the_table_has_a_row_for_every_worker_of_the_last_launch(tmp_path: Path) -> None:
     run = MadeUp(tmp_path, hosts=["node1", "node2"])
     run.config(train={"steps": 2000})
     run.launch(range(1, 4), workers=3)

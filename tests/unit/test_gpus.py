@@ -13,7 +13,7 @@ import pytest
 PROGRAM = "import json\nfrom lockstep.watch.gpus import Gpus\ngpus = Gpus()\nprint(json.dumps([gpus(1.0), gpus(1.0)]))"
 
 
-def readings(**environment: str) -> list[list[dict[str, Any]]]:
+def read_samples(**environment: str) -> list[list[dict[str, Any]]]:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], env=os.environ | environment, capture_output=True, text=True, check=True
     )
@@ -30,8 +30,8 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_device_tells_of_itself_and_what_it_does_not_know_is_null(driver: Path) -> None:
-    first, second = readings(LD_LIBRARY_PATH=str(driver))
+def test_every_device_is_sampled_and_unknown_figures_are_null(driver: Path) -> None:
+    first, second = read_samples(LD_LIBRARY_PATH=str(driver))
     known = {"utilisation": 0.75, "memory_used": 20_000_000_000, "memory_total": 80_000_000_000}
     new = known | {"index": 0, "name": "New One", "watts": 312.5, "sm_activity": pytest.approx(0.41)}
     old = known | {"index": 1, "name": "Old One", "watts": None, "sm_activity": None}
@@ -40,4 +40,4 @@ def test_a_device_tells_of_itself_and_what_it_does_not_know_is_null(driver: Path
 
 @pytest.mark.skipif(Path("/proc/driver/nvidia").exists(), reason="there is a driver here")
 def test_without_a_driver_there_are_no_gpus(tmp_path: Path) -> None:
-    assert readings() == [[], []]
+    assert read_samples() == [[], []]

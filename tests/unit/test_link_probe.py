@@ -1,4 +1,4 @@
-"""Which interface the workers' traffic leaves by. The probe itself is tried by real runs."""
+"""The interface over which workers exchange gradients, and the matmul peak. Real runs test the probe itself."""
 
 import itertools
 import math
@@ -8,58 +8,58 @@ import pytest
 import torch
 
 from lockstep.team import Team
-from lockstep.watch.link_probe import _addresses, _holder, _own_address, interface
-from lockstep.watch.peak import product_peak
+from lockstep.watch.link_probe import _find_interface_of, _find_source_address, _resolve, find_interface
+from lockstep.watch.peak import measure_matmul_peak
 
 
-class Hosts(Team):
+class TwoHostTeam(Team):
     """A team whose other workers are on another host."""
 
     def gather(self, value):  # type: ignore[no-untyped-def]
         return [value, ("far-away", "192.0.2.7")]
 
 
-def test_workers_on_one_host_talk_over_the_loopback() -> None:
-    assert interface(Team(0, 1, torch.device("cpu"))) == "lo"
+def test_workers_on_one_host_use_the_loopback_interface() -> None:
+    assert find_interface(Team(0, 1, torch.device("cpu"))) == "lo"
 
 
-def test_the_interface_that_torch_was_told_to_use_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_interface_named_in_the_environment_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "ib0,eth1")
-    assert interface(Hosts(0, 2, torch.device("cpu"))) == "ib0"
+    assert find_interface(TwoHostTeam(0, 2, torch.device("cpu"))) == "ib0"
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "=ens5")
-    assert interface(Hosts(0, 2, torch.device("cuda", 0))) == "ens5"
+    assert find_interface(TwoHostTeam(0, 2, torch.device("cuda", 0))) == "ens5"
 
 
-def test_the_way_to_another_host_decides_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")  # this host: says nothing of the way to others
+def test_without_a_named_interface_the_route_to_another_host_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")  # this host: no route to another one
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "^docker")
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
-    own = _own_address("192.0.2.7")
+    address = _find_source_address("192.0.2.7")
     for device in (torch.device("cpu"), torch.device("cuda", 0)):
-        assert interface(Hosts(0, 2, device)) == (None if own is None else _holder(own))
+        assert find_interface(TwoHostTeam(0, 2, device)) == (None if address is None else _find_interface_of(address))
 
 
 def test_an_address_belongs_to_an_interface() -> None:
-    assert _own_address("127.0.0.1") == "127.0.0.1"
-    assert _holder("127.0.0.1") == "lo"
-    assert _holder("192.0.2.1") is None
+    assert _find_source_address("127.0.0.1") == "127.0.0.1"
+    assert _find_interface_of("127.0.0.1") == "lo"
+    assert _find_interface_of("192.0.2.1") is None
     assert "lo" in [name for _, name in socket.if_nameindex()]
 
 
 def test_a_name_that_cannot_be_resolved_has_no_address() -> None:
-    assert _addresses("") == _addresses("no-such-host.invalid") == []
-    assert _own_address("no-such-host.invalid") is None
+    assert _resolve("") == _resolve("no-such-host.invalid") == []
+    assert _find_source_address("no-such-host.invalid") is None
 
 
-def test_one_product_that_was_held_up_does_not_make_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of each size the second takes a millisecond and the others ten times the time that all may take."""
+def test_a_delayed_product_does_not_lower_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second product of each size takes a millisecond, the others ten times the time budget."""
     turns = itertools.count()
-    monkeypatch.setattr("lockstep.watch.peak._timed", lambda a, b: 0.001 if next(turns) % 3 == 1 else 0.4)
-    assert product_peak(torch.device("cpu"), torch.float32, 0.04) >= 2 * 512**3 / 0.001
+    monkeypatch.setattr("lockstep.watch.peak._time_matmul", lambda a, b: 0.001 if next(turns) % 3 == 1 else 0.4)
+    assert measure_matmul_peak(torch.device("cpu"), torch.float32, 0.04) >= 2 * 512**3 / 0.001
 
 
-def test_the_peak_is_a_rate_whatever_time_is_given() -> None:
+def test_the_peak_is_finite_for_every_time_budget() -> None:
     for seconds in (1e-6, 0.01):
-        peak = product_peak(torch.device("cpu"), torch.float32, seconds)
+        peak = measure_matmul_peak(torch.device("cpu"), torch.float32, seconds)
         assert 0 < peak < math.inf

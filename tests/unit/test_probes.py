@@ -95,7 +95,7 @@ def test_a_peak_that_cannot_be_measured_is_null(tmp_path: Path, monkeypatch: pyt
     def out_of_memory(*_: object) -> float:
         raise torch.OutOfMemoryError("the device is full")
 
-    monkeypatch.setattr("lockstep.train.probes.product_peak", out_of_memory)
+    monkeypatch.setattr("lockstep.train.probes.measure_matmul_peak", out_of_memory)
     (line,) = probe(tmp_path, alone())
     assert line["peak_flops"] is None
     assert line["flops_per_word"] == 48

@@ -76,9 +76,9 @@ def print_json(value: Any) -> None:
 
 
 def duration(seconds: float) -> str:
-    from lockstep.watch.console import clock_text
+    from lockstep.watch.console import format_duration
 
-    return f"{seconds:.1f} s" if seconds < 60 else clock_text(seconds)
+    return f"{seconds:.1f} s" if seconds < 60 else format_duration(seconds)
 
 
 def summary_table(summary: "Summary", report: Path | None = None) -> "Table":

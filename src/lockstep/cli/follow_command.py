@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from lockstep.explain.reading.record import Record
-    from lockstep.watch.follow import Standing
+    from lockstep.watch.follow import WorkerStatus
 
 SILENT_SECONDS = 60.0
 """Of a run on other machines that has not said farewell: its lock may not be seen here. Workers sample every 5 seconds."""
@@ -75,7 +75,7 @@ def _looks(folder: Path, every: float, once: bool) -> Iterator[dict[str, Any]]:
             record = Record(folder)  # read anew: a launch may have other workers and another goal than the one before
             hosts = record.hosts
             busy = record.run.busy()  # before the journals are read: farewells come before the lock is given back
-            standings = follower.look()[: len(hosts) or None]
+            standings = follower.poll()[: len(hosts) or None]
             state = "running" if busy else _state(record, standings)
             workers = [
                 standing.as_dict() | {"host": hosts[standing.worker] if standing.worker < len(hosts) else "?"}
@@ -88,15 +88,15 @@ def _looks(folder: Path, every: float, once: bool) -> Iterator[dict[str, Any]]:
             time.sleep(every)
 
 
-def _state(record: "Record", standings: "list[Standing]") -> str:
+def _state(record: "Record", standings: "list[WorkerStatus]") -> str:
     """Of a run that is not trained on this machine right now: `ended`, `cut off` (killed, so that nobody said farewell), or
     `running` elsewhere."""
     import socket
 
-    if standings and standings[0].stopped:
+    if standings and standings[0].is_stopped:
         return "ended"
     elsewhere = set(record.hosts) - {socket.gethostname()}
-    heard = max((standing.heard or 0.0 for standing in standings), default=0.0)
+    heard = max((standing.last_line_time or 0.0 for standing in standings), default=0.0)
     return "running" if elsewhere and time.time() - heard < SILENT_SECONDS else "cut off"
 
 

@@ -247,9 +247,9 @@ class _Shown:
             print("Stopped. What was measured is kept: the same command goes on.", file=sys.stderr)
 
     def begin(self, cell: "Cell", done: int, total: int, remaining: float | None) -> None:
-        from lockstep.watch.console import clock_text
+        from lockstep.watch.console import format_duration
 
-        left = "" if remaining is None else f", about {clock_text(remaining)} to go"
+        left = "" if remaining is None else f", about {format_duration(remaining)} to go"
         self._told = f"trial {done + 1} of {total}{left}: {cell.label}, batch {cell.batch:,}"
         self._bar.update(self._task, total=total, completed=done, description=f"{cell.label}{left}")
 

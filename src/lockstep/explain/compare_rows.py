@@ -5,7 +5,7 @@ from typing import Any
 
 from lockstep.explain.compare_runs import Difference, RunComparison
 from lockstep.explain.formatting import flops
-from lockstep.watch.console import clock_text
+from lockstep.watch.console import format_duration
 
 Row = tuple[str, ...]
 
@@ -59,7 +59,7 @@ def _known(value: Any, text: Callable[[Any], str]) -> str:
 
 
 def _duration(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 60 else clock_text(seconds)
+    return f"{seconds:.1f} s" if seconds < 60 else format_duration(seconds)
 
 
 def _value(value: Any) -> str:

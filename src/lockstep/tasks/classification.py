@@ -174,7 +174,7 @@ def evaluate(module: nn.Module, images: ImageSet, team: Team, autocast: Autocast
 class ClassifierConfig(TypedDict):
     """The part of an exported model's `config.json` that describes its input and output."""
 
-    shape: list[int]  # channels, height, width
+    shape: tuple[int, ...]  # channels, height, width
     classes: list[str]
 
 
@@ -188,4 +188,4 @@ def load(folder: Path, device: torch.device) -> tuple[ClassificationLoss, Classi
         model = ResNet(ResNetSettings.model_validate(config["model"]), channels, len(config["classes"]))
         module = ClassificationLoss(model, ([0.0] * channels, [1.0] * channels), label_smoothing=0.0)
         module.load_state_dict(read((folder / "model.safetensors").read_bytes()))
-    return module.to(device).eval(), {"shape": config["shape"], "classes": config["classes"]}
+    return module.to(device).eval(), {"shape": tuple(config["shape"]), "classes": config["classes"]}

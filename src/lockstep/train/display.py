@@ -6,8 +6,8 @@ from lockstep.run.directory import RunDirectory
 from lockstep.run.journal import Line, StepLine
 from lockstep.tasks.task import Scores, Task
 from lockstep.train.precision import is_emulated
-from lockstep.watch.console import Show
-from lockstep.watch.sampler import scalars
+from lockstep.watch.console import ConsoleProgress
+from lockstep.watch.sampler import to_scalars
 from lockstep.watch.tensorboard_writer import TensorBoardWriter
 
 
@@ -16,11 +16,12 @@ class Display:
 
     def __init__(self, run: RunDirectory, task: Task, workers: int, steps: int, start: int) -> None:
         self._task, self._workers = task, workers
-        self._board, self._show = TensorBoardWriter(run.tensorboard, start), Show(run.console, steps, start, task.unit)
+        self._board = TensorBoardWriter(run.tensorboard, start)
+        self._progress = ConsoleProgress(run.console, steps, start, task.unit)
         self._reached = start
 
     def say(self, sentence: str, style: str = "") -> None:
-        self._show.say(sentence, style)
+        self._progress.print_line(sentence, style)
 
     def announce_start(self, step: int, parameters: int, strategy: str, precision: str, device: torch.device) -> None:
         start = f"Continuing from step {step:,}" if step else "Starting"
@@ -38,12 +39,12 @@ class Display:
         self._reached, loss = line["step"], line["loss"]
         values = {"learning_rate": line["lr"], f"{self._task.unit}_per_second": rate, "grad_norm": line["grad_norm"]}
         values |= {f"phase/{name}": seconds / line["seconds"] for name, seconds in line["phases"].items()}
-        self._board.scalars(self._reached, {"train_loss": loss} | values)
-        self._show.step(self._reached, loss if loss == loss else None, rate, line["seconds"])
+        self._board.add_scalars(self._reached, {"train_loss": loss} | values)
+        self._progress.step(self._reached, loss if loss == loss else None, rate, line["seconds"])
 
     def evaluation(self, step: int, scores: Scores, seconds: float, best: bool) -> None:
         named = {"eval_loss" if name == "loss" else name: value for name, value in scores.values.items()}
-        self._board.scalars(step, named)
+        self._board.add_scalars(step, named)
         figures = [f"loss {scores.values['loss']:.3f}"] if "loss" in scores.values else []
         figures += [f"{name} {scores.values[name]:.2f}" for name in {self._task.metric} - {"loss"}]
         shown = f"step {step:,}: {', '.join(figures)}"
@@ -51,9 +52,9 @@ class Display:
 
     def sample(self, line: Line) -> None:
         """Called by the sampler's thread. TensorBoard opens with the first step, which it must not delay."""
-        if self._board.opened:
-            self._board.scalars(self._reached, scalars(line))
+        if self._board.is_open:
+            self._board.add_scalars(self._reached, to_scalars(line))
 
     def close(self) -> None:
-        self._show.close()
+        self._progress.close()
         self._board.close()

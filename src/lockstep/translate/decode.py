@@ -1,15 +1,17 @@
 """From packed source sentences to detokenized text and its BLEU. Evaluation and `translate` share this code."""
 
+from typing import Any
+
 from torch import Tensor
 
 from lockstep.data.corpus.vocabulary import Vocabulary
 from lockstep.models.packed import Layout
-from lockstep.translate.search import C, Decodable, M, search
+from lockstep.translate.search import Decodable, search
 from lockstep.translate.search_settings import SearchSettings
 
 
 def translate_packed(
-    model: Decodable[M, C], source: Tensor, layout: Layout, settings: SearchSettings, vocabulary: Vocabulary
+    model: Decodable[Any, Any], source: Tensor, layout: Layout, settings: SearchSettings, vocabulary: Vocabulary
 ) -> list[str]:
     """Returns the translations of packed source sentences, each of which has its end mark."""
     return vocabulary.decode(search(model, source, layout.lengths, settings, vocabulary.bos, vocabulary.eos))

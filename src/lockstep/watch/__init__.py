@@ -1,1 +1,1 @@
-"""The phase clock, the journal and where a person sees them."""
+"""Measurements of a run while it trains: phase clock, samples of the machine, FLOPs, link, console and TensorBoard."""

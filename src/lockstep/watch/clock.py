@@ -1,58 +1,65 @@
-"""The phase clock: how long each part of a step took.
+"""The phase clock: how long each phase of a step took.
 
-A mark ends a phase. On CPU a stamp is a reading of the clock; on CUDA it is an event in the stream, so that marking never
-waits for the device and phases are the device's own time. Stamps are read once per step, after the device caught up.
+A mark ends a phase. On CPU a stamp is a reading of the clock. On CUDA it is an event in the stream, so that marking never
+waits for the device and a phase is measured in device time. Stamps are read once per step, after a synchronization.
 """
 
 import time
-from typing import Any
 
 import torch
 
 PHASES = ("input", "forward", "backward", "merge", "update")
+Stamp = float | torch.cuda.Event
 
 
 class PhaseClock:
+    """Measures the phases of one step at a time: `start`, a `mark` at the end of each phase, `finish`."""
+
     def __init__(self, device: torch.device) -> None:
-        self._cuda = device.type == "cuda"
-        self.own = 0.0  # seconds spent on keeping time
+        self._is_cuda = device.type == "cuda"
+        self.overhead = 0.0  # seconds spent in `mark`
         self.start()
 
-    def stamp(self) -> Any:
-        if not self._cuda:
+    def stamp(self) -> Stamp:
+        """Returns the current point in time, on CUDA that of the stream."""
+        if not self._is_cuda:
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
-    def between(self, begin: Any, end: Any) -> float:
-        """Seconds; on CUDA both stamps must have been passed."""
-        return float(begin.elapsed_time(end)) / 1000.0 if self._cuda else float(end - begin)
+    def between(self, begin: Stamp, end: Stamp) -> float:
+        """Returns the seconds between two stamps. On CUDA the device must have reached both."""
+        if isinstance(begin, torch.cuda.Event) and isinstance(end, torch.cuda.Event):
+            return begin.elapsed_time(end) / 1000.0
+        assert isinstance(begin, float)
+        assert isinstance(end, float)
+        return end - begin
 
-    def since(self, begin: Any) -> float:
-        """Seconds from a stamp until now; waits for the device."""
+    def since(self, begin: Stamp) -> float:
+        """Returns the seconds from a stamp until now. It waits for the device."""
         now = self.stamp()
-        if self._cuda:
-            now.synchronize()
+        self._synchronize(now)
         return self.between(begin, now)
 
     def start(self) -> None:
-        self._marks: list[tuple[str, Any]] = [("", self.stamp())]
+        """Begins a step."""
+        self._marks: list[tuple[str, Stamp]] = [("", self.stamp())]
         self._moves: list[tuple[str, str, float]] = []
 
     def mark(self, phase: str) -> None:
+        """Ends a phase: the time since the previous mark is added to it."""
         begin = time.perf_counter()
         self._marks.append((phase, self.stamp()))
-        self.own += time.perf_counter() - begin
+        self.overhead += time.perf_counter() - begin
 
     def move(self, source: str, target: str, seconds: float) -> None:
-        """Books seconds that were marked as one phase under another."""
+        """Moves seconds from one phase to another, at most as many as the phase has."""
         self._moves.append((source, target, seconds))
 
     def finish(self) -> tuple[float, dict[str, float]]:
-        """Seconds of the step, and of each phase."""
-        if self._cuda:
-            self._marks[-1][1].synchronize()
+        """Returns the seconds of the step, and of each phase."""
+        self._synchronize(self._marks[-1][1])
         phases = dict.fromkeys(PHASES, 0.0)
         for (_, begin), (phase, end) in zip(self._marks, self._marks[1:], strict=False):
             phases[phase] += self.between(begin, end)
@@ -61,3 +68,8 @@ class PhaseClock:
             phases[source] -= seconds
             phases[target] += seconds
         return self.between(self._marks[0][1], self._marks[-1][1]), phases
+
+    @staticmethod
+    def _synchronize(stamp: Stamp) -> None:
+        if isinstance(stamp, torch.cuda.Event):
+            stamp.synchronize()

@@ -1,4 +1,4 @@
-"""What the person at the terminal sees while a run trains: one line that moves, or a line now and then in a log file."""
+"""Progress of a run: a progress bar on a terminal, or a line every few seconds in a log file."""
 
 import time
 from pathlib import Path
@@ -9,26 +9,26 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
 LINE_EVERY_SECONDS = 15.0
-AT_MOST = 10.0
-"""Times the usual step: a machine that slept for hours says nothing of the steps to come."""
+MAX_STEP_RATIO = 10.0
+"""A step counts as at most this many times the usual one, so that a suspended machine does not distort the ETA."""
 
 
-def clock_text(seconds: float) -> str:
-    """3725 -> '1:02:05'."""
+def format_duration(seconds: float) -> str:
+    """Formats seconds as a clock: 3725 -> '1:02:05'."""
     minutes, seconds = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
-class Show:
-    """Progress of a run on the terminal and in `console.log`."""
+class ConsoleProgress:
+    """Shows the progress of a run on the terminal and in `console.log`."""
 
     def __init__(self, log: Path, steps: int, start: int, unit: str = "words") -> None:
         self._log: TextIO = log.open("a", encoding="utf-8")
         self._console = Console(stderr=True)  # stdout is for results
         self._steps, self._start, self._unit = steps, start, unit
-        self._pace: float | None = None  # seconds per step, smoothed
-        self._rate = 0.0
+        self._step_seconds: float | None = None  # smoothed
+        self._rate = 0.0  # units per second, smoothed
         self._last_line = time.monotonic()
         self._bar: Progress | None = None
         self._task = TaskID(0)
@@ -44,28 +44,29 @@ class Show:
             self._bar.start()
 
     def step(self, step: int, loss: float | None, units_per_second: float, seconds: float) -> None:
-        """Called after every step: cheap, the terminal is redrawn by its own thread."""
-        if self._pace is not None:
-            seconds = 0.95 * self._pace + 0.05 * min(seconds, AT_MOST * self._pace)
-        self._pace = seconds
+        """Updates the progress after a step. It is cheap: another thread redraws the terminal."""
+        if self._step_seconds is not None:
+            seconds = 0.95 * self._step_seconds + 0.05 * min(seconds, MAX_STEP_RATIO * self._step_seconds)
+        self._step_seconds = seconds
         self._rate = units_per_second if not self._rate else 0.95 * self._rate + 0.05 * units_per_second
         now = time.monotonic()
-        due = now - self._last_line > LINE_EVERY_SECONDS
-        if self._bar is None and not due:
+        is_due = now - self._last_line > LINE_EVERY_SECONDS
+        if self._bar is None and not is_due:
             return
-        shown = "loss   -  " if loss is None else f"loss {loss:.3f}"
-        text = f"{shown}  {self._rate:,.0f} {self._unit}/s  ETA {clock_text(self._pace * (self._steps - step))}"
+        loss_text = "loss   -  " if loss is None else f"loss {loss:.3f}"
+        eta = format_duration(self._step_seconds * (self._steps - step))
+        text = f"{loss_text}  {self._rate:,.0f} {self._unit}/s  ETA {eta}"
         if self._bar is not None:
             self._bar.update(self._task, completed=step, description=text)
-        if due:
+        if is_due:
             self._last_line = now
             line = f"step {step:,}/{self._steps:,}  {text}"
             if self._bar is None:
                 self._console.print(line, highlight=False)
             self._write(line)
 
-    def say(self, message: str, style: str = "") -> None:
-        """A line that stays."""
+    def print_line(self, message: str, style: str = "") -> None:
+        """Prints a line above the progress bar."""
         self._console.print(Text(message, style=style))
         self._write(message)
 

@@ -1,20 +1,20 @@
-"""Where every worker of a run stands, read from the ends of their journals while they grow."""
+"""The status of every worker of a run, read from the ends of the growing journals."""
 
 import json
 from collections import deque
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from lockstep.run.journal import Line, lines
 
-REMEMBERED = 20
-"""Steps that a speed is a mean over."""
-FIRST_LOOK_BYTES = 200_000
-"""Of a long journal only the end is read, if it tells enough."""
-SAID = {
+SPEED_STEPS = 20
+"""Steps over which the speed is averaged."""
+TAIL_BYTES = 200_000
+"""Of a longer journal only this much is read at first, if it contains a step."""
+EVENT_TEXTS = {
     "run": "starts",
-    "resume": "goes on from step {step:,}",
+    "resume": "resumed from step {step:,}",
     "heal": "healed from a peer",
     "step": "trains",
     "evaluation": "evaluated",
@@ -22,63 +22,75 @@ SAID = {
     "fault": "{what}",
     "stop": "stopped: {reason}",
 }
-"""What lines of a journal mean for a person who waits. Samples of the machine only show that a worker lives."""
+"""What is shown for each kind of journal line. Samples of the machine only show that a worker is alive."""
 
 
 @dataclass(frozen=True)
-class Standing:
-    """What a worker last said."""
+class WorkerStatus:
+    """What a worker last wrote to its journal."""
 
     worker: int
-    step: int | None  # None: none yet
+    step: int | None  # None before the first step
     loss: float | None
-    per_second: float | None  # what it computed itself, over its last steps
-    merge_share: float | None  # of the same steps: exchange that nothing overlapped, and waiting for the others
-    staleness: int | None  # under asynchronous servers
-    said: str
-    time: float | None  # when it said so
-    heard: float | None  # when it last wrote anything
+    per_second: float | None  # the worker's own speed over its last steps
+    merge_share: float | None  # share of these steps spent in exchange that computation did not hide, and in waiting
+    staleness: int | None  # with asynchronous parameter servers
+    event: str
+    event_time: float | None
+    last_line_time: float | None  # of any line, also samples of the machine
 
     @property
-    def stopped(self) -> bool:
-        return self.said.startswith("stopped")
+    def is_stopped(self) -> bool:
+        return self.event.startswith("stopped")
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    def as_dict(self) -> dict[str, int | float | str | None]:
+        """Returns what `lockstep runs follow --json` prints."""
+        return {
+            "worker": self.worker,
+            "step": self.step,
+            "loss": self.loss,
+            "per_second": self.per_second,
+            "merge_share": self.merge_share,
+            "staleness": self.staleness,
+            "said": self.event,
+            "time": self.event_time,
+            "heard": self.last_line_time,
+        }
 
 
 @dataclass
 class _Tail:
-    """One journal, from where it was last read to its end."""
+    """Reads one journal as it grows."""
 
     file: BinaryIO
-    rest: bytes = b""  # half a line
-    said: tuple[str, float] | None = None  # the last line that means something, and when it was written
-    heard: float | None = None
-    step: Line = field(default_factory=dict)
-    recent: deque[tuple[float, float, float]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    rest: bytes = b""  # a line that is not complete yet
+    event: tuple[str, float] | None = None  # the text of the last event, and its time
+    last_line_time: float | None = None
+    step: Line = field(default_factory=dict)  # the last step line of the launch
+    # words, seconds and merge seconds of the last steps
+    recent: deque[tuple[float, float, float]] = field(default_factory=lambda: deque(maxlen=SPEED_STEPS))
 
     @classmethod
     def open(cls, path: Path) -> "_Tail":
         tail = cls(path.open("rb"))
-        if path.stat().st_size > FIRST_LOOK_BYTES:
-            tail.file.seek(-FIRST_LOOK_BYTES, 2)
+        if path.stat().st_size > TAIL_BYTES:
+            tail.file.seek(-TAIL_BYTES, 2)
             tail.file.readline()
-            tail.read_on()
-            if not tail.step:  # a long evaluation has filled it with samples
+            tail.read_new_lines()
+            if not tail.step:  # only samples, of a long evaluation: read the whole journal
                 tail.file.seek(0)
                 tail.rest = b""
         return tail
 
-    def read_on(self) -> None:
-        *whole, self.rest = (self.rest + self.file.read()).split(b"\n")
-        for raw in whole:
+    def read_new_lines(self) -> None:
+        *complete, self.rest = (self.rest + self.file.read()).split(b"\n")
+        for raw in complete:
             try:
-                self._take(json.loads(raw))
+                self._add(json.loads(raw))
             except (ValueError, KeyError, TypeError):
-                continue  # torn by a kill
+                continue  # cut off by a kill
 
-    def _take(self, line: Line) -> None:
+    def _add(self, line: Line) -> None:
         if line["kind"] == "step":
             words, seconds, merge = line["words"]["target"], line["seconds"], line["phases"]["merge"]
             self.recent.append((float(words), float(seconds), float(merge)))
@@ -86,28 +98,28 @@ class _Tail:
         elif line["kind"] == "run":
             self.step = {}
             self.recent.clear()
-        if line["kind"] in SAID:
-            self.said = SAID[line["kind"]].format_map(line), float(line["time"])
-        self.heard = float(line["time"])
+        if line["kind"] in EVENT_TEXTS:
+            self.event = EVENT_TEXTS[line["kind"]].format_map(line), float(line["time"])
+        self.last_line_time = float(line["time"])
 
-    def standing(self, worker: int) -> Standing:
+    def make_status(self, worker: int) -> WorkerStatus:
         words, seconds, merge = (sum(column) for column in zip(*self.recent, strict=True)) if self.recent else (0, 0, 0)
-        said, time = self.said or ("", None)
-        return Standing(
+        event, event_time = self.event or ("", None)
+        return WorkerStatus(
             worker,
             self.step.get("step"),
             self.step.get("loss"),
             words / seconds if seconds else None,
             merge / seconds if seconds else None,
             self.step.get("staleness"),
-            said,
-            time,
-            self.heard,
+            event,
+            event_time,
+            self.last_line_time,
         )
 
 
 class Follower:
-    """Looks at the journals of a run again and again; each look reads only what is new."""
+    """Follows the journals of a run; each poll reads only the new lines."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -123,16 +135,17 @@ class Follower:
 
     @property
     def unit(self) -> str:
-        """What speed is counted in: the first line of a journal tells."""
+        """The unit of speed, from the first line of a journal."""
         for path in () if self._unit else self._folder.glob("worker-*.jsonl"):
             self._unit = str((next(lines(path), None) or {}).get("unit", ""))
         return "target words" if self._unit in ("", "words") else self._unit
 
-    def look(self) -> list[Standing]:
+    def poll(self) -> list[WorkerStatus]:
+        """Returns the current status of every worker."""
         for path in self._folder.glob("worker-*.jsonl"):
             number = path.stem.removeprefix("worker-")
             if number.isdecimal() and int(number) not in self._tails:
                 self._tails[int(number)] = _Tail.open(path)
         for tail in self._tails.values():
-            tail.read_on()
-        return [tail.standing(rank) for rank, tail in sorted(self._tails.items())]
+            tail.read_new_lines()
+        return [tail.make_status(rank) for rank, tail in sorted(self._tails.items())]

@@ -1,39 +1,59 @@
-"""The GPUs of a host, as NVIDIA's driver tells of them. Without the driver there are none."""
+"""Samples of a host's GPUs, read from NVIDIA's driver. A host without the driver has none."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, ParamSpec, TypedDict, TypeVar
+
+if TYPE_CHECKING:
+    from pynvml import c_nvmlDevice_t
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class GpuSample(TypedDict):
+    """One GPU at one moment. A figure that the device does not offer is None: power on small devices, SM activity on
+    devices before Hopper."""
+
+    index: int
+    name: str | None
+    utilisation: float | None
+    memory_used: int | None
+    memory_total: int | None
+    watts: float | None
+    sm_activity: float | None
 
 
 class Gpus:
-    """Figures a device does not give are null: power on small ones, SM activity before Hopper."""
+    """A source for the sampler: returns a sample of every GPU."""
 
     def __init__(self) -> None:
         import pynvml
 
         self._nvml = pynvml
-        self._devices: list[tuple[Any, str | None, _Activity | None]] = []
+        self._devices: list[tuple[c_nvmlDevice_t, str | None, _SmActivity | None]] = []
         try:
             pynvml.nvmlInit()
-        except pynvml.NVMLError:  # no driver, no device, or none for us
+        except pynvml.NVMLError:  # no driver, no device, or no permission
             return
         for index in range(pynvml.nvmlDeviceGetCount()):
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            name = self._given(pynvml.nvmlDeviceGetName, handle)
-            self._devices.append((handle, name, self._given(_Activity, handle)))
+            name = self._query(pynvml.nvmlDeviceGetName, handle)
+            self._devices.append((handle, name, self._query(_SmActivity, handle)))
 
-    def _given(self, ask: Callable[..., Any], *words: Any) -> Any:
+    def _query(self, ask: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """Returns what the driver answers, or None when the device does not support the question."""
         try:
-            return ask(*words)
+            return ask(*args, **kwargs)
         except self._nvml.NVMLError:
             return None
 
-    def __call__(self, seconds: float) -> list[dict[str, Any]]:
-        nvml, found = self._nvml, []
+    def __call__(self, seconds: float) -> list[GpuSample]:
+        nvml, samples = self._nvml, list[GpuSample]()
         for index, (handle, name, activity) in enumerate(self._devices):
-            rates = self._given(nvml.nvmlDeviceGetUtilizationRates, handle)
-            memory = self._given(nvml.nvmlDeviceGetMemoryInfo, handle)
-            milliwatts = self._given(nvml.nvmlDeviceGetPowerUsage, handle)
-            found.append(
+            rates = self._query(nvml.nvmlDeviceGetUtilizationRates, handle)
+            memory = self._query(nvml.nvmlDeviceGetMemoryInfo, handle)
+            milliwatts = self._query(nvml.nvmlDeviceGetPowerUsage, handle)
+            samples.append(
                 {
                     "index": index,
                     "name": name,
@@ -41,17 +61,17 @@ class Gpus:
                     "memory_used": None if memory is None else int(memory.used),
                     "memory_total": None if memory is None else int(memory.total),
                     "watts": None if milliwatts is None else milliwatts / 1000,
-                    "sm_activity": None if activity is None else self._given(activity.share),
+                    "sm_activity": None if activity is None else self._query(activity.read_share),
                 }
             )
-        return found
+        return samples
 
 
-class _Activity:
-    """Share of the multiprocessors that were busy between two readings. Utilisation only says that any of them was: it
-    stands at 100 % also while a GPU waits for its network inside a kernel."""
+class _SmActivity:
+    """The share of multiprocessors that were busy between two readings. Utilization only says that any of them was: it is
+    100 % also while a kernel waits for the network."""
 
-    def __init__(self, handle: Any) -> None:
+    def __init__(self, handle: "c_nvmlDevice_t") -> None:
         import pynvml as nvml
 
         if not nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
@@ -60,13 +80,14 @@ class _Activity:
         self._before, self._now = nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()
         nvml.nvmlGpmSampleGet(handle, self._before)
 
-    def share(self) -> float | None:
+    def read_share(self) -> float | None:
+        """Returns the share since the last reading, from 0 to 1."""
         nvml = self._nvml
         nvml.nvmlGpmSampleGet(self._handle, self._now)
-        question = nvml.c_nvmlGpmMetricsGet_t()
-        question.version, question.numMetrics = nvml.NVML_GPM_METRICS_GET_VERSION, 1
-        question.sample1, question.sample2 = self._before, self._now
-        question.metrics[0].metricId = nvml.NVML_GPM_METRIC_SM_UTIL
-        answer = nvml.nvmlGpmMetricsGet(question).metrics[0]
+        request = nvml.c_nvmlGpmMetricsGet_t()
+        request.version, request.numMetrics = nvml.NVML_GPM_METRICS_GET_VERSION, 1
+        request.sample1, request.sample2 = self._before, self._now
+        request.metrics[0].metricId = nvml.NVML_GPM_METRIC_SM_UTIL
+        answer = nvml.nvmlGpmMetricsGet(request).metrics[0]
         self._before, self._now = self._now, self._before
         return float(answer.value) / 100 if answer.nvmlReturn == nvml.NVML_SUCCESS else None

@@ -1,7 +1,7 @@
-"""The link between the workers: which interface it is, what it claims to carry, and what it carries when asked.
+"""Measures the link between the workers, and finds its network interface.
 
-The rate is that of an all-reduce, counted as the step lines count `bytes_sent`: a step's bytes divided by it are the
-least time that its exchange takes. The latency is that of an all-reduce of one number: what any exchange costs at least.
+The rate is that of an all-reduce, counted like `bytes_sent` of the step lines: the bytes of a step divided by the rate are
+the minimum time of its exchange. The latency is that of an all-reduce of one number, the minimum cost of any exchange.
 """
 
 import os
@@ -16,35 +16,35 @@ from lockstep.team import Team
 
 LATENCY_ROUNDS, LATENCY_SECONDS = 20, 0.1
 FIRST_BYTES, LARGEST_BYTES = 2**14, 2**24
-LONG_ENOUGH_SECONDS = 0.025
+TIMEABLE_SECONDS = 0.025
 RATE_ROUNDS, RATE_SECONDS = 3, 0.15
 
 
 def probe(team: Team) -> tuple[float, float]:
-    """Bits per second and latency in seconds. All workers call it together, and all get the same figures: the slowest
-    worker's. A payload grows until its travel can be timed, so that neither a slow nor a distant link is held up; the
-    best of a few counts, because another program may have disturbed the others."""
+    """Returns bits per second and latency in seconds. All workers call it together and get the same figures, those of the
+    slowest worker. The payload grows until its transfer is long enough to time, so that a slow link is not blocked by a
+    large one. The fastest of a few rounds counts, because another program may have disturbed the others."""
     small = torch.zeros(1, device=team.device)
-    together(small, team)  # until all are here
-    rounds = [together(small, team)]
+    time_all_reduce(small, team)  # synchronizes the workers
+    rounds = [time_all_reduce(small, team)]
     while len(rounds) < LATENCY_ROUNDS and sum(rounds) < LATENCY_SECONDS:
-        rounds.append(together(small, team))
+        rounds.append(time_all_reduce(small, team))
     latency = statistics.median(rounds)
-    size, spent, travels = FIRST_BYTES, 0.0, list[float]()
-    while len(travels) < RATE_ROUNDS and spent < RATE_SECONDS:
-        if travels and travels[-1] < LONG_ENOUGH_SECONDS and size < LARGEST_BYTES:
-            size = min(LARGEST_BYTES, 4 * size, int(size * 2 * LONG_ENOUGH_SECONDS / travels[-1]))
-            travels = []
-        seconds = together(torch.zeros(size // 4, device=team.device), team)
+    size, spent, transfers = FIRST_BYTES, 0.0, list[float]()
+    while len(transfers) < RATE_ROUNDS and spent < RATE_SECONDS:
+        if transfers and transfers[-1] < TIMEABLE_SECONDS and size < LARGEST_BYTES:
+            size = min(LARGEST_BYTES, 4 * size, int(size * 2 * TIMEABLE_SECONDS / transfers[-1]))
+            transfers = []
+        seconds = time_all_reduce(torch.zeros(size // 4, device=team.device), team)
         spent += seconds
-        travels.append(max(seconds - latency, seconds / 10))
-    sent = 2 * (team.size - 1) / team.size * size  # by each worker of a ring
-    return 8 * sent / min(travels), latency
+        transfers.append(max(seconds - latency, seconds / 10))
+    sent = 2 * (team.size - 1) / team.size * size  # bytes that each worker of a ring sends
+    return 8 * sent / min(transfers), latency
 
 
-def together(payload: torch.Tensor, team: Team) -> float:
-    """Seconds of an all-reduce, on the worker where it took longest. On CPU it goes by the group for facts, where
-    nothing of a strategy is under way."""
+def time_all_reduce(payload: torch.Tensor, team: Team) -> float:
+    """Returns the seconds of an all-reduce on the slowest worker. On CPU it uses the group for small facts, in which no
+    strategy has a collective in flight."""
     group = team.workers if payload.is_cuda else team.facts
     begin = time.perf_counter()
     dist.all_reduce(payload, group=group)
@@ -55,53 +55,53 @@ def together(payload: torch.Tensor, team: Team) -> float:
     return float(seconds)
 
 
-def interface(team: Team) -> str | None:
-    """The interface that this worker's gradients leave by: the one that torch was told to use, else the one on the way
-    to a worker on another host."""
+def find_interface(team: Team) -> str | None:
+    """Returns the network interface over which this worker sends gradients: the one that NCCL_SOCKET_IFNAME or
+    GLOO_SOCKET_IFNAME names, else the one on the route to a worker on another host."""
     here, master = socket.gethostname(), os.environ.get("MASTER_ADDR", "")
-    facts = team.gather((here, _own_address(master)))
-    away = [address for host, address in facts if host != here and address]
-    if all(host == here for host, _ in facts):
+    hosts = team.gather((here, _find_source_address(master)))
+    remote_addresses = [address for host, address in hosts if host != here and address]
+    if all(host == here for host, _ in hosts):
         return "lo"
     named = os.environ.get("NCCL_SOCKET_IFNAME" if team.device.type == "cuda" else "GLOO_SOCKET_IFNAME", "")
     if named and not named.startswith("^"):
         return named.split(",")[0].removeprefix("=")
-    for target in (master, *away):
-        address = _own_address(target)
-        if address and address not in _addresses(target):  # not this host itself
-            return _holder(address)
+    for target in (master, *remote_addresses):
+        address = _find_source_address(target)
+        if address and address not in _resolve(target):  # the target is another host
+            return _find_interface_of(address)
     return None
 
 
-def _addresses(target: str) -> list[str]:
+def _resolve(target: str) -> list[str]:
+    """Returns the addresses of a host, none when its name cannot be resolved."""
     try:
-        return [str(found[4][0]) for found in socket.getaddrinfo(target, 9, type=socket.SOCK_DGRAM)] if target else []
+        return [str(info[4][0]) for info in socket.getaddrinfo(target, 9, type=socket.SOCK_DGRAM)] if target else []
     except OSError:
         return []
 
 
-def _own_address(target: str) -> str | None:
-    """The address that packets to `target` start from; nothing is sent to find out."""
-    for address in _addresses(target):
+def _find_source_address(target: str) -> str | None:
+    """Returns the local address from which packets to `target` would be sent. Nothing is sent."""
+    for address in _resolve(target):
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         try:
-            with socket.socket(family, socket.SOCK_DGRAM) as asking:
-                asking.connect((address, 9))
-                return str(asking.getsockname()[0])
+            with socket.socket(family, socket.SOCK_DGRAM) as probe_socket:
+                probe_socket.connect((address, 9))
+                return str(probe_socket.getsockname()[0])
         except OSError:
             continue
     return None
 
 
-def _holder(address: str) -> str | None:
-    """The interface with this address."""
+def _find_interface_of(address: str) -> str | None:
     import psutil
 
     try:
-        held = psutil.net_if_addrs()
+        interfaces = psutil.net_if_addrs()
     except OSError:
         return None
-    for name, addresses in held.items():
+    for name, addresses in interfaces.items():
         if any(item.address.partition("%")[0] == address for item in addresses):
             return name
     return None

@@ -1,7 +1,7 @@
-"""What the machine does while a run trains: a thread that looks now and then.
+"""Samples the machine while a run trains, in a background thread.
 
-Every worker tells of itself, and one worker of each host tells of the host. Sampling never ends a training: a source
-that fails is left out from then on, and the line says so once.
+Every worker samples its own process, and one worker of each host samples the host. Sampling never stops a training: a
+source that fails is left out of the following samples, and one line names it.
 """
 
 import threading
@@ -9,101 +9,110 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypedDict, TypeVar
 
 from lockstep.run.journal import Journal, Line
 
 T = TypeVar("T")
 FIRST_SECONDS = 1.0
 SHORTEST_SECONDS = 0.1
-"""The kernel counts processor time in hundredths of a second: a shorter interval says nothing."""
-Source = Callable[[float], Any]
-"""Seconds since it was last asked -> what happened meanwhile."""
+"""The kernel counts processor time in hundredths of a second: shorter intervals are too inaccurate."""
+Source = Callable[[float], object]
+"""Takes the seconds since its last sample; returns a sample that can be written as JSON."""
 
 
-class Process:
-    """Cores this worker kept busy, and its memory."""
+class ProcessUsage:
+    """Samples the cores that this worker kept busy, and its memory."""
 
     def __init__(self) -> None:
         import psutil
 
         self._process = psutil.Process()
-        self._before = self._used()
+        self._before = self._read_cpu_seconds()
 
-    def _used(self) -> float:
+    def _read_cpu_seconds(self) -> float:
         times = self._process.cpu_times()
         return times.user + times.system
 
     def __call__(self, seconds: float) -> dict[str, float]:
-        before, self._before = self._before, self._used()
+        before, self._before = self._before, self._read_cpu_seconds()
         return {"cpu": (self._before - before) / seconds, "resident": self._process.memory_info().rss}
 
 
-class Cores:
-    """Share of the time that each core was busy, with whatever program."""
+class CoreUsage:
+    """Samples the share of time that each core was busy with any program."""
 
     def __init__(self) -> None:
         import psutil
 
-        self._shares = psutil.cpu_percent
-        self._shares(percpu=True)  # counts from here
+        self._cpu_percent = psutil.cpu_percent
+        self._cpu_percent(percpu=True)  # the first sample counts from here
 
     def __call__(self, seconds: float) -> list[float]:
-        return [round(percent / 100, 3) for percent in self._shares(percpu=True)]
+        return [round(percent / 100, 3) for percent in self._cpu_percent(percpu=True)]
 
 
-def memory(seconds: float) -> dict[str, int]:
+def sample_memory(seconds: float) -> dict[str, int]:
+    """Returns the used and the total memory of the host, in bytes."""
     import psutil
 
-    found = psutil.virtual_memory()
-    return {"used": found.total - found.available, "total": found.total}
+    memory = psutil.virtual_memory()
+    return {"used": memory.total - memory.available, "total": memory.total}
 
 
-class Disk:
-    """Bytes that all disks together read and wrote."""
+class DiskCounters:
+    """Samples the bytes that all disks together read and wrote."""
 
     def __init__(self) -> None:
-        self._before = self._counted()
+        self._before = self._read_counters()
 
-    def _counted(self) -> tuple[int, int]:
+    def _read_counters(self) -> tuple[int, int]:
         import psutil
 
         counters = psutil.disk_io_counters()
         if counters is None:
-            raise LookupError("the kernel tells nothing of disks here")
+            raise LookupError("the kernel has no disk counters")
         return counters.read_bytes, counters.write_bytes
 
     def __call__(self, seconds: float) -> dict[str, int]:
-        before, self._before = self._before, self._counted()
+        before, self._before = self._before, self._read_counters()
         return {"read": self._before[0] - before[0], "written": self._before[1] - before[1]}
 
 
+class InterfaceSample(TypedDict):
+    """The bytes that an interface sent and received since the last sample, and its link speed in bits per second."""
+
+    sent: int
+    received: int
+    link_bits: int | None
+
+
 class NetworkCounters:
-    """Bytes that passed each interface; one that never carried any is not told of."""
+    """Samples the bytes of each interface. An interface without any traffic so far is left out."""
 
     def __init__(self) -> None:
-        self._before = self._counted()
-        self._used: dict[str, int | None] = {}  # interfaces that carried something, with their link speed
+        self._before = self._read_counters()
+        self._used: dict[str, int | None] = {}  # interfaces with traffic, and their link speed
 
-    def _counted(self) -> dict[str, tuple[int, int]]:
+    def _read_counters(self) -> dict[str, tuple[int, int]]:
         import psutil
 
         return {name: (n.bytes_sent, n.bytes_recv) for name, n in psutil.net_io_counters(pernic=True).items()}
 
-    def __call__(self, seconds: float) -> dict[str, Any]:
-        before, self._before = self._before, self._counted()
-        passed = {}
+    def __call__(self, seconds: float) -> dict[str, InterfaceSample]:
+        before, self._before = self._before, self._read_counters()
+        samples = dict[str, InterfaceSample]()
         for name, now in self._before.items():
             sent, received = (a - b for a, b in zip(now, before.get(name, now), strict=True))
             if name not in self._used and (sent or received):
-                self._used[name] = link_bits(name)
+                self._used[name] = read_link_bits(name)
             if name in self._used:
-                passed[name] = {"sent": sent, "received": received, "link_bits": self._used[name]}
-        return passed
+                samples[name] = {"sent": sent, "received": received, "link_bits": self._used[name]}
+        return samples
 
 
-def link_bits(interface: str) -> int | None:
-    """Bits per second that an interface says it can carry; many virtual ones don't know."""
+def read_link_bits(interface: str) -> int | None:
+    """Returns the nominal bits per second of an interface. Many virtual ones have none."""
     try:
         megabits = int(Path("/sys/class/net", interface, "speed").read_text())
     except (OSError, ValueError):
@@ -111,25 +120,25 @@ def link_bits(interface: str) -> int | None:
     return megabits * 1_000_000 if megabits > 0 else None
 
 
-def _gpus() -> Source:
+def _make_gpus() -> Source:
     from lockstep.watch.gpus import Gpus
 
     return Gpus()
 
 
-OF_WORKER: dict[str, Callable[[], Source]] = {"process": Process}
-OF_HOST: dict[str, Callable[[], Source]] = {
-    "cores": Cores,
-    "memory": lambda: memory,
-    "disk": Disk,
+WORKER_SOURCES: dict[str, Callable[[], Source]] = {"process": ProcessUsage}
+HOST_SOURCES: dict[str, Callable[[], Source]] = {
+    "cores": CoreUsage,
+    "memory": lambda: sample_memory,
+    "disk": DiskCounters,
     "network": NetworkCounters,
-    "gpus": _gpus,
+    "gpus": _make_gpus,
 }
 
 
 class Sampler:
-    """Writes a `system` line every `seconds`: the first soon, the last when it is closed. `show` gets every line too.
-    `own` in a line is the processor time that sampling took since the line before."""
+    """Writes a `system` line every `seconds`, the first after at most a second and the last at `close`. `show` gets every
+    line too. `own` in a line is the processor time that sampling took since the previous line."""
 
     def __init__(
         self,
@@ -142,7 +151,7 @@ class Sampler:
         self._journal, self._seconds, self._host, self._show = journal, seconds, host, show
         self._makers, self._sources = sources, dict[str, Source]()
         self._failed: dict[str, str] = {}
-        self._own = 0.0
+        self._cpu_seconds = 0.0  # of the sampling thread
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lockstep-sampler", daemon=True)
         if seconds > 0:
@@ -150,7 +159,7 @@ class Sampler:
 
     def _run(self) -> None:
         for name, make in self._makers.items():
-            source = self._tried(name, make)
+            source = self._try_source(name, make)
             if source is not None:
                 self._sources[name] = source
         self._last = time.perf_counter()
@@ -161,7 +170,7 @@ class Sampler:
                 pause = self._seconds
             if time.perf_counter() - self._last > SHORTEST_SECONDS:
                 self._sample()
-        except Exception:  # the journal is closed or its disk full: the loop finds that out itself
+        except Exception:  # the journal is closed or its disk is full: the training loop reports that
             return
 
     def _sample(self) -> None:
@@ -169,34 +178,35 @@ class Sampler:
         seconds, self._last = now - self._last, now
         facts: Line = {"seconds": seconds, "host": self._host}
         for name, source in list(self._sources.items()):
-            value = self._tried(name, partial(source, seconds))
+            value = self._try_source(name, partial(source, seconds))
             if value is not None:
                 facts[name] = value
         if self._failed:
             facts["left_out"], self._failed = self._failed, {}
-        spent, self._own = self._own, time.thread_time()
-        facts["own"] = self._own - spent
+        before, self._cpu_seconds = self._cpu_seconds, time.thread_time()
+        facts["own"] = self._cpu_seconds - before
         self._journal.write("system", **facts)
         if self._show is not None:
             self._show(facts)
 
-    def _tried(self, name: str, action: Callable[[], T]) -> T | None:
+    def _try_source(self, name: str, action: Callable[[], T]) -> T | None:
+        """Returns the result of a source, or None when it fails; then it is left out from now on."""
         try:
             return action()
-        except Exception as error:  # whatever it is, training goes on
+        except Exception as error:  # a failing source must not stop the training
             self._sources.pop(name, None)
             self._failed[name] = f"{type(error).__name__}: {error}"
             return None
 
     def close(self) -> None:
-        """Takes the last sample. A source that hangs is not waited for."""
+        """Takes the last sample. It does not wait for a source that hangs."""
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join(timeout=2.0)
 
 
-def scalars(line: Line) -> dict[str, float]:
-    """A `system` line as TensorBoard's scalars. Bytes per second instead of bytes, so that intervals may differ."""
+def to_scalars(line: Line) -> dict[str, float]:
+    """Returns a `system` line as TensorBoard scalars. Bytes become bytes per second, because intervals may differ."""
     seconds = line["seconds"]
     values: dict[str, float | None] = {}
     if process := line.get("process"):
@@ -207,8 +217,8 @@ def scalars(line: Line) -> dict[str, float]:
         values["host/memory_used"] = memory["used"]
     for name in ("read", "written") if line.get("disk") else ():
         values[f"disk/{name}_per_second"] = line["disk"][name] / seconds
-    for interface, passed in line.get("network", {}).items():
-        values |= {f"network/{interface}/{name}_per_second": passed[name] / seconds for name in ("sent", "received")}
+    for interface, traffic in line.get("network", {}).items():
+        values |= {f"network/{interface}/{name}_per_second": traffic[name] / seconds for name in ("sent", "received")}
     for gpu in line.get("gpus", ()):
         for name in ("utilisation", "memory_used", "watts", "sm_activity"):
             values[f"gpu/{gpu['index']}/{name}"] = gpu[name]

@@ -1,4 +1,4 @@
-"""TensorBoard scalars, written with TensorBoard's own event writer (torch's wrapper costs two seconds of start-up)."""
+"""Writes TensorBoard scalars with TensorBoard's event writer. Importing torch's SummaryWriter would take two seconds."""
 
 import threading
 import time
@@ -6,16 +6,16 @@ from pathlib import Path
 
 
 class TensorBoardWriter:
-    """One event file per launch. `start` hides what a launch that was cut off had written beyond this step. The loop and
-    the sampler write from different threads."""
+    """Writes one event file per launch. TensorBoard hides what an interrupted launch wrote after step `start`. The loop
+    and the sampler write from different threads."""
 
     def __init__(self, folder: Path, start: int) -> None:
         self._folder, self._start = folder, start
-        self.opened = False  # with the first scalars
+        self.is_open = False
         self._lock = threading.Lock()
 
     def _open(self) -> None:
-        """With the first scalars, so that the import does not delay the first step."""
+        """Opens the event file. This happens with the first scalars, so that the import does not delay the first step."""
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -24,15 +24,15 @@ class TensorBoardWriter:
         self._writer = EventFileWriter(str(self._folder), flush_secs=5)
         session = SessionLog(status=SessionLog.START)
         self._writer.add_event(Event(wall_time=time.time(), step=self._start + 1, session_log=session))
-        self.opened = True
+        self.is_open = True
 
-    def scalars(self, step: int, values: dict[str, float]) -> None:
+    def add_scalars(self, step: int, values: dict[str, float]) -> None:
         with self._lock:
-            if not self.opened:
+            if not self.is_open:
                 self._open()
         summary = self._summary(value=[self._summary.Value(tag=tag, simple_value=v) for tag, v in values.items()])
         self._writer.add_event(self._event(wall_time=time.time(), step=step, summary=summary))
 
     def close(self) -> None:
-        if self.opened:
+        if self.is_open:
             self._writer.close()

@@ -1,4 +1,4 @@
-"""Settings of what is observed beside the training."""
+"""Settings of the measurements during training: the `watch` section of a configuration."""
 
 from pydantic import Field
 
@@ -6,7 +6,7 @@ from lockstep.settings import Settings
 
 
 class WatchSettings(Settings):
-    """What is observed beside the training."""
+    """Measurements during training."""
 
     sample_seconds: float = Field(5.0, ge=0)
     """Seconds between two samples of processor, memory, disk, network and GPUs; 0 takes none."""

@@ -66,7 +66,7 @@ def sweep() -> dict[str, Any]:
     import torch.distributed as dist
 
     from lockstep.team import join
-    from lockstep.watch.link_probe import together as timed
+    from lockstep.watch.link_probe import time_all_reduce
 
     torch.set_num_threads(1)
     team = join("auto")
@@ -77,9 +77,9 @@ def sweep() -> dict[str, Any]:
     busy, carried = 0.0, 0.0
     for size in SIZES:
         payload = torch.zeros(size // 4, device=team.device)
-        timed(payload, team)
+        time_all_reduce(payload, team)
         begin = time.process_time()
-        taken = [timed(payload, team) for _ in range(ROUNDS)]
+        taken = [time_all_reduce(payload, team) for _ in range(ROUNDS)]
         busy, carried = busy + time.process_time() - begin, carried + ROUNDS * sent * size
         sizes.append(sent * size)
         seconds.append(float(np.median(taken)))
