@@ -1,4 +1,4 @@
-"""Promises 3 and 4 on an object store: a real S3 server on this machine, the real command, kills while it uploads."""
+"""Promises 3 and 4 on an object store: the real command and a local S3 server, with kills during an upload."""
 
 import json
 import os
@@ -25,8 +25,8 @@ SETTINGS = (f"train.steps={STEPS}", "train.checkpoint_every=2", "train.evaluate_
 
 
 @contextmanager
-def server() -> Iterator[str]:
-    """An S3 server as a process of its own; yields its address."""
+def run_server() -> Iterator[str]:
+    """Runs an S3 server in a separate process; yields its address."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -51,10 +51,10 @@ def server() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[str]:
-    """The address of a bucket; the environment says how to reach it, as a user's would."""
+    """The address of a bucket; the environment has the endpoint and the credentials, as a user's would."""
     import boto3
 
-    with server() as endpoint, pytest.MonkeyPatch.context() as patch:
+    with run_server() as endpoint, pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", endpoint)
         patch.setenv("AWS_ACCESS_KEY_ID", "somebody")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "secret-word")
@@ -63,13 +63,13 @@ def bucket() -> Iterator[str]:
         yield "s3://lockstep-tests"
 
 
-def checkpoints(url: str) -> dict[str, bool]:
-    """The checkpoints of which the store has anything, and whether they were committed."""
+def list_checkpoints(url: str) -> dict[str, bool]:
+    """Returns the checkpoints of which the store has any file, and whether each is committed."""
     names = list(Store(url).list("checkpoints"))
     return {name.split("/")[1]: f"checkpoints/{name.split('/')[1]}/manifest.json" in names for name in names}
 
 
-def folder_in(cache: Path, url: str) -> Path:
+def find_folder(cache: Path, url: str) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOCKSTEP_CACHE", str(cache))
         return cache_folder("runs", url)
@@ -90,19 +90,19 @@ def test_killed_while_uploading_and_started_on_another_machine_ends_in_the_same_
     one, two = tmp_path / "one", tmp_path / "two"
     dead = lockstep(*train, url, fault=f"kill:phase={point}:rank=0", code=None, LOCKSTEP_CACHE=str(one))
     assert dead.returncode != 0, f"nobody was killed at {point}"
-    whole = {name for name, done in checkpoints(url).items() if done}
-    assert max(whole) == f"step-{committed:08d}"
-    assert len(checkpoints(url)) > len(whole), "the kill came before any file was sent"
+    complete = {name for name, done in list_checkpoints(url).items() if done}
+    assert max(complete) == f"step-{committed:08d}"
+    assert len(list_checkpoints(url)) > len(complete), "the kill came before any file was sent"
     last = lockstep(*train, url, LOCKSTEP_CACHE=str(two))
     assert f"Continuing from step {committed}" in last.stderr
     assert f"finished at step {STEPS}" in last.stdout
     lockstep(*train, tmp_path / "straight")
-    run = folder_in(two, url)
+    run = find_folder(two, url)
     assert weights(run, STEPS) == weights(tmp_path / "straight", STEPS)
     assert [line["batch"] for line in steps(run)] == [line["batch"] for line in steps(tmp_path / "straight")]
     best = {f"step-{line['step']:08d}" for line in read(run / "journal").of("evaluation") if line["best"]}
-    assert set(checkpoints(url).values()) == {True}, "something half-sent was left"
-    assert set(checkpoints(url)) <= best | {f"step-{STEPS:08d}"}
+    assert set(list_checkpoints(url).values()) == {True}, "an incomplete checkpoint was left"
+    assert set(list_checkpoints(url)) <= best | {f"step-{STEPS:08d}"}
     store = Store(url)
     for rank in range(workers):
         name = f"journal/worker-{rank:04d}.jsonl"
@@ -111,12 +111,12 @@ def test_killed_while_uploading_and_started_on_another_machine_ends_in_the_same_
     assert b"secret-word" not in everything
 
 
-def test_sigterm_waits_for_the_upload_and_gives_the_run_back(bucket: str, tiny: Tiny, tmp_path: Path) -> None:
+def test_sigterm_waits_for_the_upload_and_releases_the_lease(bucket: str, tiny: Tiny, tmp_path: Path) -> None:
     url = f"{bucket}/stopped"
     train = command("train", tiny.config, "train.steps=100000", "train.checkpoint_every=1000", "--run", url)
     environment = os.environ | {"LOCKSTEP_CACHE": str(tmp_path / "one")}
     process = subprocess.Popen(train, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    run = folder_in(tmp_path / "one", url)
+    run = find_folder(tmp_path / "one", url)
     while len(steps(run)) < 3:
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.05)
@@ -124,7 +124,7 @@ def test_sigterm_waits_for_the_upload_and_gives_the_run_back(bucket: str, tiny: 
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 143, errors
     reached = steps(run)[-1]["step"]
-    assert checkpoints(url)[f"step-{reached:08d}"]
+    assert list_checkpoints(url)[f"step-{reached:08d}"]
     assert b'"released": true' in (Store(url).read(LEASE) or b"")
     more = f"train.steps={reached + 2}"
     elsewhere = lockstep("train", more, "--run", url, LOCKSTEP_CACHE=str(tmp_path / "two"))  # the run has its config
@@ -133,7 +133,7 @@ def test_sigterm_waits_for_the_upload_and_gives_the_run_back(bucket: str, tiny: 
 
 @pytest.fixture(scope="module")
 def remote_everything(bucket: str, tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """A run whose text, corpus and run folder all lie on the store; and the cache of the machine that trained it."""
+    """A run whose text, corpus and run folder are all on the store, and the cache of the machine that trained it."""
     store, cache = Store(f"{bucket}/text"), tmp_path_factory.mktemp("trained-here")
     for path in tiny.folder.glob("*.??"):
         store.send(path, path.name)
@@ -151,10 +151,10 @@ def test_a_published_corpus_serves_another_machine_without_the_text(
     evaluated = lockstep(
         "evaluate", remote_everything[0], "--json", "--set", "validation", LOCKSTEP_CACHE=str(tmp_path)
     )
-    here = folder_in(remote_everything[1], remote_everything[0])
+    here = find_folder(remote_everything[1], remote_everything[0])
     best = next(line for line in reversed(read(here / "journal").of("evaluation")) if line["best"])
     assert json.loads(evaluated.stdout)["loss"] == pytest.approx(best["scores"]["loss"], rel=1e-5)
-    assert not list(tmp_path.rglob("train.en")), "text was fetched although a corpus was there"
+    assert not list(tmp_path.rglob("train.en")), "text was fetched although the corpus is on the store"
     assert not list(tmp_path.rglob("state")), "more than the model was fetched"
     assert f"corpus: {bucket}/corpora/tiny" in (here / "config.yaml").read_text()
 
@@ -169,7 +169,7 @@ def test_images_are_read_from_a_bucket_and_copied_once(bucket: str, tiny_images:
     store.remove(["data_batch_1.bin"])
     lockstep(*train, "train.steps=5", LOCKSTEP_CACHE=cache)
     lockstep("train", tiny_images.config, "train.steps=5", "--run", tmp_path / "home")
-    there = folder_in(tmp_path / "cache", f"{bucket}/runs/images")
+    there = find_folder(tmp_path / "cache", f"{bucket}/runs/images")
     assert [line["loss"] for line in steps(there)] == [line["loss"] for line in steps(tmp_path / "home")]
     scores = [
         lockstep("evaluate", run, "--checkpoint", "last", "--json", LOCKSTEP_CACHE=cache).stdout
@@ -196,7 +196,9 @@ def test_translate_and_runs_read_from_the_store(
     assert "finished" in listed
 
 
-def test_the_report_of_a_remote_run_lies_beside_it(remote_everything: tuple[str, Path], tmp_path: Path) -> None:
+def test_the_report_of_a_remote_run_is_written_to_the_store(
+    remote_everything: tuple[str, Path], tmp_path: Path
+) -> None:
     url, store = remote_everything[0], Store(remote_everything[0])
     assert {"report.html", "report.md"} <= set(store.list())
     store.remove(["report.html", "report.md"])
@@ -218,7 +220,7 @@ def test_the_report_of_a_remote_run_lies_beside_it(remote_everything: tuple[str,
         ("s3://lockstep-tests/run", {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_MAX_ATTEMPTS": "1"}, "connect"),
     ],
 )
-def test_a_store_that_cannot_be_used_is_one_sentence(
+def test_an_unusable_store_is_reported_without_a_traceback(
     bucket: str, tmp_path: Path, url: str, environment: dict[str, str], expected: str
 ) -> None:
     result = lockstep("runs", url, code=1, LOCKSTEP_CACHE=str(tmp_path), **environment)

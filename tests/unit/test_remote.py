@@ -1,4 +1,4 @@
-"""Object stores, with fsspec's memory and local file systems: what is there, what is not, and who wins."""
+"""Object stores, mirrored runs and leases, with fsspec's memory and local file systems."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     MemoryFileSystem.pseudo_dirs[:] = [""]
 
 
-def test_addresses_are_told_from_paths() -> None:
+def test_addresses_are_distinguished_from_paths() -> None:
     assert is_remote("s3://bucket/run")
     assert not is_remote(Path("runs/first"))
     assert not is_remote(None)
@@ -70,14 +70,14 @@ def test_an_address_survives_the_config() -> None:
     assert describe("data.corpus")[0]["type"] == "path or address | none"
 
 
-def test_an_object_in_a_folder_is_never_seen_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, copied = Store(f"file://{tmp_path}/bucket"), shutil.copyfile
+def test_an_object_in_a_local_folder_is_replaced_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, copyfile = Store(f"file://{tmp_path}/bucket"), shutil.copyfile
     for name in ("old", "new"):
         (tmp_path / name).write_text(name)
     store.send(tmp_path / "old", "a/manifest")
 
     def cut_off(source: str, target: str, **options: Any) -> None:
-        copied(source, target)
+        copyfile(source, target)
         Path(target).write_text("ne")
         raise OSError("cut off")
 
@@ -88,7 +88,7 @@ def test_an_object_in_a_folder_is_never_seen_half_written(tmp_path: Path, monkey
     assert list(store.list()) == ["a/manifest"]
 
 
-def test_a_store_keeps_what_it_is_given(url: str, tmp_path: Path) -> None:
+def test_objects_can_be_written_listed_fetched_and_removed(url: str, tmp_path: Path) -> None:
     store = Store(url)
     assert store.read("a/b") is None
     assert store.list() == {}
@@ -101,7 +101,7 @@ def test_a_store_keeps_what_it_is_given(url: str, tmp_path: Path) -> None:
     assert (tmp_path / "new" / "file").read_bytes() == b"234"
     store.remove(["a/b", "never/there"])
     assert store.read("a/b") is None
-    with pytest.raises(StoreError, match="it is not there"):
+    with pytest.raises(StoreError, match="it does not exist"):
         store.fetch("a/b", tmp_path / "gone")
 
 
@@ -157,7 +157,7 @@ def test_a_corpus_is_made_once_and_fetched_elsewhere(
         prepare(settings(text, url).model_copy(update={"max_words": 7}))
 
 
-def test_a_corpus_that_is_not_whole_is_not_taken(url: str, text: Path, tmp_path: Path, cache: Path) -> None:
+def test_a_damaged_corpus_is_refused(url: str, text: Path, tmp_path: Path, cache: Path) -> None:
     corpus = prepare(settings(text, tmp_path / "corpus"))
     assert fetch_corpus(url) is None
     publish_corpus(corpus.folder, url)
@@ -169,9 +169,9 @@ def test_a_corpus_that_is_not_whole_is_not_taken(url: str, text: Path, tmp_path:
     with pytest.raises(LockstepError, match="is missing"):
         fetch_corpus(url)
     publish_corpus(corpus.folder, url)
-    found = fetch_corpus(url)
-    assert found is not None
-    assert sha256(found / "train.source.ids") == sha256(corpus.folder / "train.source.ids")
+    copy = fetch_corpus(url)
+    assert copy is not None
+    assert sha256(copy / "train.source.ids") == sha256(corpus.folder / "train.source.ids")
 
 
 def test_remote_text_is_fetched_again_when_it_changes(url: str, text: Path, tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_remote_text_is_fetched_again_when_it_changes(url: str, text: Path, tmp_
 
 
 def save(folder: Path, step: int, score: float | None = None) -> Checkpoint:
-    """A checkpoint as small as they come."""
+    """Writes a minimal checkpoint."""
     path = folder / "checkpoints" / f"step-{step:08d}"
     files: dict[str, dict[str, Any]] = {}
     for name in ("state/0.safetensors", "model/model.safetensors"):
@@ -209,32 +209,32 @@ def save(folder: Path, step: int, score: float | None = None) -> Checkpoint:
     return saved
 
 
-def keep_all(all_saved: list[Checkpoint]) -> set[Path]:
+def retain_all(all_saved: list[Checkpoint]) -> set[Path]:
     return {saved.path for saved in all_saved}
 
 
-def opened(url: str, folder: Path) -> Mirror:
+def open_mirror(url: str, folder: Path) -> Mirror:
     run = RunDirectory(folder)
     run.create()
-    found = Mirror(url, run)
-    found.open()
-    return found
+    mirrored = Mirror(url, run)
+    mirrored.open()
+    return mirrored
 
 
 def train(url: str, folder: Path, *new_steps: int) -> list[str]:
-    """A launch that saves these steps and ends; returns the checkpoints that it found at its start."""
-    found = opened(url, folder)
+    """Runs a launch that saves these steps and ends; returns the checkpoints that it has at its start."""
+    mirrored = open_mirror(url, folder)
     names = sorted(path.name for path in (folder / "checkpoints").glob("step-*"))
     (folder / "choices.json").write_text("{}")
     (folder / "config.yaml").write_text(f"trained: in {folder.name}")
     for step in new_steps:
-        found.upload(save(folder, step), keep_all)
-    found.close(failing=False)
+        mirrored.upload(save(folder, step), retain_all)
+    mirrored.close(failing=False)
     return names
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def retry_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirror, "PAUSES_SECONDS", (0.001, 0.001))
 
 
@@ -252,53 +252,53 @@ def test_a_new_machine_gets_the_run_and_its_newest_checkpoint(url: str, tmp_path
 def test_a_score_that_comes_after_its_checkpoint_sends_the_manifest_alone(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, sent = opened(url, tmp_path / "one"), list[str]()
-    send = found.store.send
+    mirrored, sent = open_mirror(url, tmp_path / "one"), list[str]()
+    send = mirrored.store.send
 
-    def noted(path: Path, name: str) -> None:
+    def record(path: Path, name: str) -> None:
         sent.append(name)
         send(path, name)
 
-    found.upload(save(tmp_path / "one", 3), keep_all)
-    assert found.wait()
+    mirrored.upload(save(tmp_path / "one", 3), retain_all)
+    assert mirrored.wait()
     scored = save(tmp_path / "one", 3, score=0.5)
-    monkeypatch.setattr(found.store, "send", noted)
-    found.upload(scored, keep_all)
-    assert found.wait()
+    monkeypatch.setattr(mirrored.store, "send", record)
+    mirrored.upload(scored, retain_all)
+    assert mirrored.wait()
     assert [name for name in sent if name.startswith("checkpoints/")] == ["checkpoints/step-00000003/manifest.json"]
-    found.upload(scored, keep_all)  # nothing is new
-    found.close(failing=False)
-    assert [line.facts["bytes"] for line in found.news()] == [scored.bytes, 0]
+    mirrored.upload(scored, retain_all)  # nothing is new
+    mirrored.close(failing=False)
+    assert [line.facts["bytes"] for line in mirrored.take_events()] == [scored.bytes, 0]
     on_store = parse(Path("step-00000003"), Store(url).read("checkpoints/step-00000003/manifest.json") or b"")
     assert on_store is not None
     assert on_store.score == 0.5
 
 
-def test_an_upload_is_waited_for_in_turns(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found, begun, done = opened(url, tmp_path / "one"), threading.Event(), threading.Event()
-    send = found._send
+def test_waiting_for_an_upload_can_time_out(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mirrored, begun, done = open_mirror(url, tmp_path / "one"), threading.Event(), threading.Event()
+    send = mirrored._send
 
-    def slowly(saved: Checkpoint, sent: set[str]) -> None:
+    def send_slowly(saved: Checkpoint, sent: set[str]) -> None:
         begun.set()
         done.wait(10.0)
         send(saved, sent)
 
-    monkeypatch.setattr(found, "_send", slowly)
-    found.upload(save(tmp_path / "one", 3), keep_all)
+    monkeypatch.setattr(mirrored, "_send", send_slowly)
+    mirrored.upload(save(tmp_path / "one", 3), retain_all)
     assert begun.wait(10.0)
-    assert not found.wait(0.01)
+    assert not mirrored.wait(0.01)
     done.set()
-    assert found.wait(10.0)
-    found.close(failing=False)
+    assert mirrored.wait(10.0)
+    mirrored.close(failing=False)
 
 
-def test_a_local_copy_that_is_ahead_is_kept_and_uploaded(url: str, tmp_path: Path) -> None:
+def test_a_local_copy_that_is_newer_is_continued_and_uploaded(url: str, tmp_path: Path) -> None:
     train(url, tmp_path, 3)
     ahead = save(tmp_path, 6)  # the upload was cut off
-    found = opened(url, tmp_path)
+    mirrored = open_mirror(url, tmp_path)
     assert ahead.damage() is None
-    found.upload(ahead, keep_all)
-    found.close(failing=False)
+    mirrored.upload(ahead, retain_all)
+    mirrored.close(failing=False)
     assert "checkpoints/step-00000006/manifest.json" in Store(url).list()
 
 
@@ -314,33 +314,33 @@ def test_a_local_copy_that_another_machine_has_overtaken_is_moved_aside(
     assert (tmp_path / "one/config.yaml").exists()
 
 
-def test_a_checkpoint_without_manifest_is_not_there_and_a_damaged_one_is_passed_over(url: str, tmp_path: Path) -> None:
+def test_checkpoints_that_are_damaged_or_have_no_manifest_are_skipped(url: str, tmp_path: Path) -> None:
     train(url, tmp_path / "one", 3, 6, 9)
     store = Store(url)
     store.remove(["checkpoints/step-00000009/manifest.json"])
     store.write("checkpoints/step-00000006/state/0.safetensors", b"other")
-    found = opened(url, tmp_path / "two")
+    mirrored = open_mirror(url, tmp_path / "two")
     assert [path.name for path in (tmp_path / "two/checkpoints").glob("step-*")] == ["step-00000003"]
-    news = found.news()
-    assert [line.kind for line in news] == ["fault"]
-    assert "step-00000006" in news[0].sentence
-    found.upload(save(tmp_path / "two", 12), keep_all)
-    found.close(failing=False)
-    kept = {name.split("/")[1] for name in store.list("checkpoints")}
-    assert kept == {"step-00000003", "step-00000012"}, "what was cut off or damaged goes when the next one is there"
+    events = mirrored.take_events()
+    assert [line.kind for line in events] == ["fault"]
+    assert "step-00000006" in events[0].sentence
+    mirrored.upload(save(tmp_path / "two", 12), retain_all)
+    mirrored.close(failing=False)
+    retained = {name.split("/")[1] for name in store.list("checkpoints")}
+    assert retained == {"step-00000003", "step-00000012"}, "the next upload deletes incomplete and damaged ones"
 
 
-def test_when_nothing_on_the_store_is_whole_nothing_is_overwritten(url: str, tmp_path: Path) -> None:
+def test_a_run_without_an_intact_checkpoint_is_not_overwritten(url: str, tmp_path: Path) -> None:
     train(url, tmp_path / "one", 3)
     Store(url).write("checkpoints/step-00000003/manifest.json", b"{}")
     run = RunDirectory(tmp_path / "two")
     run.create()
-    with pytest.raises(LockstepError, match="is whole"):
+    with pytest.raises(LockstepError, match="is intact"):
         Mirror(url, run).open()
 
 
-class Unreliable(Store):
-    """Fails as often as it is told, when a file is sent whose name has this ending."""
+class UnreliableStore(Store):
+    """Fails `failures` times when a file is sent whose name has this ending."""
 
     failures, ending = 0, ""
 
@@ -351,96 +351,96 @@ class Unreliable(Store):
         super().send(path, name)
 
 
-def test_a_failing_upload_is_repeated(url: str, tmp_path: Path) -> None:
-    found = opened(url, tmp_path)
-    found.store = unreliable = Unreliable(url)
+def test_a_failed_upload_is_retried(url: str, tmp_path: Path) -> None:
+    mirrored = open_mirror(url, tmp_path)
+    mirrored.store = unreliable = UnreliableStore(url)
     unreliable.failures, unreliable.ending = 2, "manifest.json"
-    found.upload(save(tmp_path, 3), keep_all)
-    found.wait()
-    assert [line.kind for line in found.news()] == ["fault", "upload"]
-    found.close(failing=False)
+    mirrored.upload(save(tmp_path, 3), retain_all)
+    mirrored.wait()
+    assert [line.kind for line in mirrored.take_events()] == ["fault", "upload"]
+    mirrored.close(failing=False)
 
 
-def test_training_goes_on_without_the_store_and_fails_at_the_end(url: str, tmp_path: Path) -> None:
+def test_training_continues_without_the_store_and_fails_at_the_end(url: str, tmp_path: Path) -> None:
     train(url, tmp_path, 3)
-    found = opened(url, tmp_path)
-    found.store = unreliable = Unreliable(url)
+    mirrored = open_mirror(url, tmp_path)
+    mirrored.store = unreliable = UnreliableStore(url)
     unreliable.failures = 1000
-    found.upload(save(tmp_path, 6), keep_all)
-    found.wait()
-    assert "could not be uploaded" in found.news()[-1].sentence
+    mirrored.upload(save(tmp_path, 6), retain_all)
+    mirrored.wait()
+    assert "could not be uploaded" in mirrored.take_events()[-1].sentence
     with pytest.raises(LockstepError, match="step-00000006 could not be uploaded .*: The network is down"):
-        found.close(failing=False)
+        mirrored.close(failing=False)
     committed = [name for name in Store(url).list() if name.endswith("manifest.json")]
-    assert committed == ["checkpoints/step-00000003/manifest.json"], "the last good one stays"
+    assert committed == ["checkpoints/step-00000003/manifest.json"], "the last committed one is retained"
 
 
-def test_old_checkpoints_go_by_the_same_rule_as_here(url: str, tmp_path: Path) -> None:
+def test_old_checkpoints_on_the_store_are_deleted_by_the_local_rule(url: str, tmp_path: Path) -> None:
     from lockstep.train.checkpoint_files import keep_best_and_last
 
-    found = opened(url, tmp_path / "one")
+    mirrored = open_mirror(url, tmp_path / "one")
     for step, score in ((3, 1.0), (6, 9.0), (9, 2.0)):
-        found.upload(save(tmp_path / "one", step, score), keep_best_and_last(1, 1, higher_is_better=True))
-    found.close(failing=False)
+        mirrored.upload(save(tmp_path / "one", step, score), keep_best_and_last(1, 1, higher_is_better=True))
+    mirrored.close(failing=False)
     assert {name.split("/")[1] for name in Store(url).list("checkpoints")} == {"step-00000006", "step-00000009"}
-    found = opened(url, tmp_path / "two")  # it has the last one only, and must not forget the best
-    found.upload(save(tmp_path / "two", 12, 3.0), keep_best_and_last(1, 1, higher_is_better=True))
-    found.close(failing=False)
+    mirrored = open_mirror(url, tmp_path / "two")  # it has only the last one, and must retain the best
+    mirrored.upload(save(tmp_path / "two", 12, 3.0), keep_best_and_last(1, 1, higher_is_better=True))
+    mirrored.close(failing=False)
     assert {name.split("/")[1] for name in Store(url).list("checkpoints")} == {"step-00000006", "step-00000012"}
 
 
 # The lease
 
 
-def foreign(url: str, **facts: Any) -> dict[str, Any]:
-    """A lease of another machine."""
-    found = {"host": "another", "pid": 1, "launch": "theirs", "time": time.time(), "released": False} | facts
-    Store(url).write(lease.NAME, json.dumps(found).encode())
-    return found
+def write_foreign_lease(url: str, **facts: Any) -> None:
+    """Writes a lease of another machine."""
+    record = {"host": "another", "pid": 1, "launch": "theirs", "time": time.time(), "released": False} | facts
+    Store(url).write(lease.NAME, json.dumps(record).encode())
 
 
 def test_a_run_that_is_being_trained_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "RENEW_SECONDS", 0.05)
-    holder, second = Lease(Store(url)), Lease(Store(url))
-    said: list[str] = []
-    holder.take(said.append)
+    first, second = Lease(Store(url)), Lease(Store(url))
+    reported: list[str] = []
+    first.take(reported.append)
     with pytest.raises(LockstepError, match=f"is being trained right now .process {os.getpid()} on"):
-        second.take(said.append)
-    assert "waiting to see" in said[0]
-    holder.release()
-    second.take(said.append)
-    assert second.before == holder.launch
+        second.take(reported.append)
+    assert "waiting to see" in reported[0]
+    first.release()
+    second.take(reported.append)
+    assert second.previous_launch == first.launch
     second.release()
 
 
 @pytest.mark.parametrize("age", [0.0, 1000.0])
-def test_a_lease_that_nobody_renews_is_taken_over(url: str, age: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expired_lease_is_taken_over(url: str, age: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "RENEW_SECONDS", 0.05)
     monkeypatch.setattr(lease, "STALE_SECONDS", 0.3)
-    foreign(url, time=time.time() - age)
-    mine, said = Lease(Store(url)), list[str]()
-    mine.take(said.append)
-    assert "has not been heard of" in said[-1]
+    write_foreign_lease(url, time=time.time() - age)
+    mine, reported = Lease(Store(url)), list[str]()
+    mine.take(reported.append)
+    assert "has not renewed its lease" in reported[-1]
     mine.release()
 
 
-def test_a_dead_process_of_this_machine_is_not_waited_for(url: str) -> None:
+def test_a_lease_of_a_dead_local_process_is_taken_at_once(url: str) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    foreign(url, host=socket.gethostname(), pid=dead.pid)
-    mine, said = Lease(Store(url)), list[str]()
-    mine.take(said.append)
-    assert said == []
+    write_foreign_lease(url, host=socket.gethostname(), pid=dead.pid)
+    mine, reported = Lease(Store(url)), list[str]()
+    mine.take(reported.append)
+    assert reported == []
     mine.release()
 
 
-def test_a_launch_whose_run_was_taken_over_uploads_nothing_more(url: str, tmp_path: Path) -> None:
-    found = opened(url, tmp_path)
-    foreign(url)
-    found.upload(save(tmp_path, 3), keep_all)
-    found.wait()
+def test_a_launch_whose_run_was_taken_over_stops_uploading(url: str, tmp_path: Path) -> None:
+    mirrored = open_mirror(url, tmp_path)
+    write_foreign_lease(url)
+    mirrored.upload(save(tmp_path, 3), retain_all)
+    mirrored.wait()
     with pytest.raises(LockstepError, match="was taken over by process 1 on another"):
-        found.news()
-    found.close(failing=True)
+        mirrored.take_events()
+    mirrored.close(failing=True)
     assert list(Store(url).list()) == [lease.NAME]
-    assert (lease.read(Store(url)) or {})["launch"] == "theirs"
+    assert (record := lease.read_lease(Store(url))) is not None
+    assert record.launch == "theirs"

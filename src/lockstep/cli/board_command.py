@@ -43,9 +43,9 @@ def board(
 def _events(run: str) -> Path:
     """Where a run's scalars lie; those of a remote run are copied as they are now."""
     from lockstep.remote.place import is_remote
-    from lockstep.remote.reading import copy_of_run
+    from lockstep.remote.reading import fetch_run
 
-    return (copy_of_run(run, with_scalars=True) if is_remote(run) else Path(run)) / "tensorboard"
+    return (fetch_run(run, with_scalars=True) if is_remote(run) else Path(run)) / "tensorboard"
 
 
 def _serve(folder: str, host: str, port: int | None) -> str:

@@ -31,12 +31,12 @@ def classify(
 
     from lockstep.cli.common import find_model_folder, print_json
     from lockstep.data.images.image_set import read_image
-    from lockstep.remote.reading import with_model
+    from lockstep.remote.reading import fetch_model
     from lockstep.tasks.classification import load, make_image_batch
     from lockstep.team import pick_device
 
     device = pick_device("auto", 0)
-    module, known = load(find_model_folder(with_model(run, checkpoint), checkpoint), device)
+    module, known = load(find_model_folder(fetch_model(run, checkpoint), checkpoint), device)
     found = list[dict[str, Any]]()
     for begin in range(0, len(pictures), AT_ONCE):
         part = pictures[begin : begin + AT_ONCE]

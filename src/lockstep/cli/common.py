@@ -17,11 +17,11 @@ def read_config(words: list[str], run: str | Path | None = None) -> "RunConfig":
     from lockstep.config import load
     from lockstep.errors import LockstepError
     from lockstep.remote.place import is_remote
-    from lockstep.remote.reading import copy_of_run
+    from lockstep.remote.reading import fetch_run
 
     if words and "=" not in words[0]:
         return load(Path(words[0]), words[1:])
-    folder = copy_of_run(str(run)) if is_remote(run) else Path(run or "")
+    folder = fetch_run(str(run)) if is_remote(run) else Path(run or "")
     if run is not None and (folder / "config.yaml").exists():
         return load(folder / "config.yaml", words)
     raise LockstepError("No config file was named.", "For example: lockstep train configs/demo.yaml", code=2)

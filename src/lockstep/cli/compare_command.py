@@ -34,12 +34,12 @@ def compare(
     from lockstep.explain.compare_runs import compare as compared
     from lockstep.files import disk_error, write_whole
     from lockstep.remote.place import is_remote
-    from lockstep.remote.reading import copy_of_run
+    from lockstep.remote.reading import fetch_run
 
     places = named_runs(runs)
     if len(places) < 2:
         raise LockstepError("There is only one run to compare.", "Name two or more.", code=2)
-    found = compared({name: copy_of_run(run) if is_remote(run) else Path(run) for name, run in places.items()})
+    found = compared({name: fetch_run(run) if is_remote(run) else Path(run) for name, run in places.items()})
     if html is not None:
         from lockstep.explain.pages.compare_page import page
 

@@ -54,13 +54,13 @@ def evaluate_run(
     from lockstep.data.corpus.prepare import prepare
     from lockstep.errors import LockstepError
     from lockstep.files import read_json
-    from lockstep.remote.reading import with_model
+    from lockstep.remote.reading import fetch_model
     from lockstep.tasks.translation import TranslationLoss
     from lockstep.tasks.translation import evaluate as score
     from lockstep.team import Team, pick_device
     from lockstep.translate.translator import Translator
 
-    place = with_model(run, checkpoint)
+    place = fetch_model(run, checkpoint)
     folder = find_model_folder(place, checkpoint)
     config = load(place / "config.yaml", [])
     if config.task_name != "translation":

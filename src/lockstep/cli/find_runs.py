@@ -41,8 +41,8 @@ def _in_folder(folder: Path) -> list[str]:
 
 
 def _at_address(url: str) -> list[str]:
-    from lockstep.remote.reading import run_names
+    from lockstep.remote.reading import list_run_names
     from lockstep.remote.store import Store
 
-    names = run_names(Store(url))
+    names = list_run_names(Store(url))
     return [url] if "" in names else [f"{url.rstrip('/')}/{name}" for name in names]

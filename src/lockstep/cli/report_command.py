@@ -49,13 +49,13 @@ def write_report(run: str | Path, to: Path | None = None, refresh: int | None = 
     if not is_remote(run):
         made = make(Path(run))
         return made, write(made, to or Path(run), refresh)[0]
-    from lockstep.remote.lease import held
-    from lockstep.remote.reading import copy_of_run
+    from lockstep.remote.lease import is_leased
+    from lockstep.remote.reading import fetch_run
     from lockstep.remote.store import Store
 
     store = Store(str(run))
-    folder = copy_of_run(str(run), with_manifests=True)
-    made = make(folder, str(run), running=held(store))
+    folder = fetch_run(str(run), with_manifests=True)
+    made = make(folder, str(run), running=is_leased(store))
     files = write(made, to or folder, refresh)
     for file in files if to is None else ():
         store.send(file, file.name)

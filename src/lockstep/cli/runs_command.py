@@ -69,13 +69,13 @@ def _at_address(url: str) -> "list[Summary]":
     from dataclasses import replace
 
     from lockstep.explain.summary import summarise
-    from lockstep.remote.lease import held
-    from lockstep.remote.reading import copy_of_run, run_names
+    from lockstep.remote.lease import is_leased
+    from lockstep.remote.reading import fetch_run, list_run_names
     from lockstep.remote.store import Store
 
     found = []
-    for name in run_names(Store(url)):
+    for name in list_run_names(Store(url)):
         run = f"{url.rstrip('/')}/{name}".rstrip("/")
-        summary = summarise(copy_of_run(run))
-        found.append(replace(summary, run=run, state="running" if held(Store(run)) else summary.state))
+        summary = summarise(fetch_run(run))
+        found.append(replace(summary, run=run, state="running" if is_leased(Store(run)) else summary.state))
     return found

@@ -28,14 +28,14 @@ def translate(
 
     from lockstep.cli.common import find_model_folder
     from lockstep.errors import LockstepError
-    from lockstep.remote.reading import with_model
+    from lockstep.remote.reading import fetch_model
     from lockstep.team import pick_device
     from lockstep.translate.translator import Translator
 
     overrides: dict[str, object] = {"beam": beam, "length_penalty": length_penalty}
     search = {name: value for name, value in overrides.items() if value is not None}
     translator = Translator.load(
-        find_model_folder(with_model(run, checkpoint), checkpoint), search, str(pick_device("auto", 0))
+        find_model_folder(fetch_model(run, checkpoint), checkpoint), search, str(pick_device("auto", 0))
     )
     with contextlib.ExitStack() as files:
         if source is not None and output is not None and output.exists() and output.samefile(source):

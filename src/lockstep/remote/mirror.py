@@ -1,8 +1,8 @@
-"""A run on an object store: it works in a local folder, and this copies the folder there and back.
+"""Mirrors the local folder of a run to an object store.
 
-On the store a checkpoint's manifest is written last and deleted first: a checkpoint without one is not there. The store
-is the truth. The local folder is used as it is only when the last launch on the store was this folder's own; otherwise
-it is moved aside and the store's state is fetched, so that an old copy never overwrites what another machine did.
+On the store a checkpoint's manifest is written last and deleted first: a checkpoint without a manifest does not exist. The
+store has the authoritative state. A local folder is continued only if it belongs to the last launch on the store.
+Otherwise it is moved aside and the state is fetched, so that an old copy never overwrites the work of another machine.
 """
 
 import shutil
@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from lockstep import faults
 from lockstep.errors import LockstepError
@@ -25,70 +24,74 @@ from lockstep.run.checkpoint import Checkpoint, find_newest_whole, parse
 from lockstep.run.directory import RunDirectory
 
 PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0)
-"""Between the attempts of an upload; the store's own library has its retries besides."""
+"""Between the attempts of an upload. The library of the store retries too."""
 MARKER = ".mirror.json"
-Keep = Callable[[list[Checkpoint]], set[Path]]
+SelectRetained = Callable[[list[Checkpoint]], set[Path]]
+"""Returns the paths of the checkpoints that are not deleted."""
 
 
 @dataclass(frozen=True)
-class News:
-    """Something that happened beside the training: for the journal, and for the terminal when it has a sentence."""
+class MirrorEvent:
+    """A journal line about an upload. `sentence` is shown on the terminal, unless it is empty."""
 
     kind: str
     sentence: str = ""
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, str | int | float | None] = field(default_factory=dict)
 
 
 class Mirror:
-    """Used by the primary worker only. Uploads run in a thread, one at a time; `news` tells how they went."""
+    """Used by the primary worker only. Uploads run in a thread, one at a time; `take_events` reports their outcome."""
 
     def __init__(self, url: str, run: RunDirectory) -> None:
         self.store = Store(url)
         self.run = run
         self._lease = Lease(self.store)
-        self._committed: dict[str, Checkpoint] = {}  # what the store has, by name
-        self._sent: dict[str, tuple[int, int]] = {}  # size and time of the small files as they were last sent
+        self._committed: dict[str, Checkpoint] = {}  # the checkpoints on the store, by name
+        self._sent: dict[
+            str, tuple[int, int]
+        ] = {}  # size and modification time of the small files when they were last sent
         self._thread: threading.Thread | None = None
-        self._news: deque[News] = deque()
+        self._events: deque[MirrorEvent] = deque()
         self._failed: LockstepError | None = None
 
     @property
     def launch(self) -> str:
-        """This launch's own name, which the working folder's marker and the lease carry."""
+        """The identifier of this launch, which is in the lease and in the marker of the local folder."""
         return self._lease.launch
 
     def open(self) -> None:
-        """Takes the lease and brings the local folder up to date. Nobody may have read the folder yet."""
+        """Takes the lease and brings the local folder up to date. It must be called before the folder is read."""
         self._lease.take(warn)
         marker = self.run.path / MARKER
-        mine = read_json(marker) or {"launch": None}
-        if mine["launch"] != self._lease.before:
+        local = read_json(marker) or {"launch": None}
+        if local["launch"] != self._lease.previous_launch:
             self._move_aside()
-        self._bring()
+        self._fetch_state()
         write_json(marker, {"url": self.store.url, "launch": self.launch})
 
     def _move_aside(self) -> None:
         aside = self.run.path.with_name(f"{self.run.path.name}.aside")
-        found = [path for path in self.run.path.iterdir() if path.name != ".lock"]
+        paths = [path for path in self.run.path.iterdir() if path.name != ".lock"]
         if any(self.run.checkpoints.glob("step-*")):
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir()
             warn(f"The copy of {self.store.url} on this machine is not its latest state: moved to {aside}.")
-            for path in found:
+            for path in paths:
                 path.rename(aside / path.name)
-        for path in found:
+        for path in paths:
             if path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
 
-    def _bring(self) -> None:
+    def _fetch_state(self) -> None:
+        """Fetches the small files if there are none, and the newest intact checkpoint if it is newer than the local one."""
         objects = self.store.list()
         if not self.run.config.exists():
             for name in objects:
                 if name != LEASE and not name.startswith(("checkpoints/", ".")):
                     self.store.fetch(name, self.run.path / name)
-        passed = self._read_manifests(objects)
+        skipped = self._read_manifests(objects)
         local, _ = find_newest_whole(self.run.checkpoints)
         for name in sorted(self._committed, reverse=True):
             if local is not None and self._committed[name].step <= local.step:
@@ -96,34 +99,34 @@ class Mirror:
             damage = self._fetch_checkpoint(name, objects)
             if damage is None:
                 return
-            passed.append(self._pass_over(name, damage))
+            skipped.append(self._report_skipped(name, damage))
             del self._committed[name]
-        if passed and local is None:
+        if skipped and local is None:
             raise LockstepError(
-                f"No checkpoint in {self.store.url} is whole ({'; '.join(passed)}).",
-                "Delete what is there, or choose another --run, to start from the beginning.",
+                f"No checkpoint in {self.store.url} is intact ({'; '.join(skipped)}).",
+                "To start from the beginning, delete them or choose another --run.",
             )
 
     def _read_manifests(self, objects: dict[str, StoredObject]) -> list[str]:
-        """Learns what the store has; returns a remark on each checkpoint whose manifest cannot be understood."""
-        passed = []
+        """Reads the manifests on the store; returns a remark on each one that cannot be parsed."""
+        skipped = []
         for name in objects:
             match name.split("/"):
                 case ["checkpoints", folder, "manifest.json"]:
                     saved = parse(Path(folder), self.store.read(name) or b"")
                     if saved is None:
-                        passed.append(self._pass_over(folder, "no readable manifest"))
+                        skipped.append(self._report_skipped(folder, "no readable manifest"))
                     else:
                         self._committed[folder] = saved
-        return passed
+        return skipped
 
-    def _pass_over(self, name: str, damage: str) -> str:
-        detail = f"Checkpoint {name} on {self.store.url} is passed over: {damage}."
-        self._fault("damaged checkpoint on the store", detail, None)
+    def _report_skipped(self, name: str, damage: str) -> str:
+        detail = f"Checkpoint {name} on {self.store.url} is skipped: {damage}."
+        self._add_fault("damaged checkpoint on the store", detail, None)
         return f"{name}: {damage}"
 
     def _fetch_checkpoint(self, name: str, objects: dict[str, StoredObject]) -> str | None:
-        """Fetches a checkpoint aside, checks every byte and renames it; returns what is wrong with it, if anything."""
+        """Fetches a checkpoint into a temporary folder, verifies it and renames the folder; returns its damage, if any."""
         manifest = self._committed[name].manifest
         aside, final = self.run.checkpoints / f".{name}.partial", self.run.checkpoints / name
         shutil.rmtree(aside, ignore_errors=True)
@@ -134,21 +137,22 @@ class Mirror:
             sync(aside / file)
         damage = Checkpoint(aside, manifest).damage()
         if damage is None:
-            shutil.rmtree(final, ignore_errors=True)  # only a damaged one can be there
+            shutil.rmtree(final, ignore_errors=True)  # only a damaged one can exist here
             aside.rename(final)
             sync(final.parent)
             warn(f"Fetched {name} from {self.store.url}.")
         return damage
 
-    def upload(self, saved: Checkpoint, keep: Keep) -> None:
-        """Copies a checkpoint to the store in the background, as far as it is not there, after what is under way; `keep`
-        chooses which others stay."""
-        arguments = (saved, keep, self._thread)
+    def upload(self, saved: Checkpoint, select_retained: SelectRetained) -> None:
+        """Copies a checkpoint to the store in the background, after uploads that are in progress. Then checkpoints on the
+        store that `select_retained` does not return are deleted."""
+        arguments = (saved, select_retained, self._thread)
         self._thread = threading.Thread(target=self._upload, args=arguments, name="upload", daemon=True)
         self._thread.start()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Until no upload is under way, or for so long; returns whether none is. Nothing local may be deleted before."""
+        """Waits until no upload is in progress, at most `seconds`; returns whether none is. Local checkpoints must not be
+        deleted before."""
         if self._thread is not None:
             self._thread.join(seconds)
             if self._thread.is_alive():
@@ -156,77 +160,78 @@ class Mirror:
             self._thread = None
         return True
 
-    def news(self) -> list[News]:
-        """What happened since the last call. Raises when another launch has taken the run over."""
+    def take_events(self) -> list[MirrorEvent]:
+        """Returns the events since the last call. Raises when another launch has taken the run over."""
         if self._lease.lost:
             self._lease.check()
-        return [self._news.popleft() for _ in range(len(self._news))]
+        return [self._events.popleft() for _ in range(len(self._events))]
 
-    def close(self, failing: bool) -> list[News]:
-        """Waits for the last upload, sends journal and log, gives the lease back; returns the last news. Raises when the
-        last checkpoint is not on the store, unless the launch is `failing` for another reason anyway."""
-        if not self._lease.taken:
+    def close(self, failing: bool) -> list[MirrorEvent]:
+        """Waits for the last upload, sends journal and log, and releases the lease; returns the last events. Raises when
+        the last checkpoint is not on the store, unless the launch is `failing` for another reason."""
+        if not self._lease.is_taken:
             return []
         self.wait()
         try:
             if failing or self._failed:
-                self._farewell()
+                self._finish()
             else:
-                self._patiently(self._farewell, "the journal")
+                self._retry(self._finish, "the journal")
         except LockstepError as error:
             self._failed = self._failed or error
         if self._failed and not failing:
             raise self._failed
-        return list(self._news)
+        return list(self._events)
 
-    def _farewell(self) -> None:
+    def _finish(self) -> None:
         self._lease.check()
         self._send_small_files()
         self._lease.release()
 
-    def _upload(self, saved: Checkpoint, keep: Keep, before: threading.Thread | None) -> None:
-        if before is not None:
-            before.join()
+    def _upload(self, saved: Checkpoint, select_retained: SelectRetained, previous: threading.Thread | None) -> None:
+        if previous is not None:
+            previous.join()
         begin, name, sent = time.perf_counter(), saved.path.name, set[str]()
         known = self._committed.get(name)
         if known is not None and known.manifest == saved.manifest:
             return
         if known is not None and known.manifest["files"] == saved.manifest["files"]:
-            sent.update(known.manifest["files"])  # only what is known of it has changed
+            sent.update(known.manifest["files"])  # only the manifest has changed, by a new score
         size = 0 if sent else saved.bytes
         try:
-            self._patiently(lambda: self._send(saved, sent), name)
+            self._retry(lambda: self._send(saved, sent), name)
         except LockstepError as error:
             self._failed = LockstepError(
                 f"The checkpoint {name} could not be uploaded to {self.store.url}: {error.message}",
-                f"It is safe in {saved.path}: start the same command again on this machine to upload it.",
+                f"It is complete in {saved.path}: start the same command again on this machine to upload it.",
             )
-            self._fault("upload failed", self._failed.message, saved.step)
+            self._add_fault("upload failed", self._failed.message, saved.step)
             return
         self._failed = None
-        facts = {"step": saved.step, "bytes": size, "seconds": time.perf_counter() - begin}
-        self._news.append(News("upload", facts=facts))
+        seconds = time.perf_counter() - begin
+        self._events.append(MirrorEvent("upload", facts={"step": saved.step, "bytes": size, "seconds": seconds}))
         try:
-            self._prune(name, keep)
+            self._prune(name, select_retained)
         except LockstepError as error:
-            self._fault("old checkpoints not deleted", error.message, saved.step)
+            self._add_fault("old checkpoints not deleted", error.message, saved.step)
 
-    def _patiently(self, action: Callable[[], None], what: str) -> None:
-        """Repeats what the store refuses, with growing pauses; a run that was taken over is given up at once."""
+    def _retry(self, action: Callable[[], None], what: str) -> None:
+        """Repeats an action that fails, with growing pauses. It gives up at once when the run was taken over."""
         for attempt, pause in enumerate((*PAUSES_SECONDS, None)):
             try:
                 action()
                 return
-            except Exception as error:  # whatever it is, training goes on
+            except Exception as error:  # no failure of the store may stop the training
                 if pause is None or self._lease.lost:
                     raise error if isinstance(error, LockstepError) else LockstepError(f"{error}.") from None
                 if attempt == 0:
                     detail = f"Uploading {what} failed and is tried again: {str(error).splitlines()[0]}"
-                    self._fault("upload is tried again", detail, None)
+                    self._add_fault("upload is tried again", detail, None)
                 time.sleep(pause)
 
     def _send(self, saved: Checkpoint, sent: set[str]) -> None:
-        """All files, then what the rest of the run needs, then the manifest: with it the checkpoint exists."""
+        """Sends all files, then the small files of the run, then the manifest, which commits the checkpoint. `sent` has the
+        files that the store already has."""
         folder = f"checkpoints/{saved.path.name}"
         self._lease.check()
         for name in saved.manifest["files"]:
@@ -241,24 +246,25 @@ class Mirror:
         self._committed[saved.path.name] = saved
 
     def _send_small_files(self) -> None:
-        """Everything but checkpoints, as far as it changed. config.yaml comes last: with it the run shows."""
+        """Sends all changed files except checkpoints. config.yaml comes last: with it the run is listed."""
         run = self.run
         logs = [*sorted(run.journal.glob("*.jsonl")), *sorted(run.tensorboard.glob("*"))]
         for path in (run.choices, run.data, run.environment, *logs, run.console, run.config):
             if not path.is_file():
                 continue
-            name, facts = str(path.relative_to(run.path)), path.stat()
-            state = (facts.st_size, facts.st_mtime_ns)
+            name, stat = str(path.relative_to(run.path)), path.stat()
+            state = (stat.st_size, stat.st_mtime_ns)
             if self._sent.get(name) != state:
-                self.store.write(name, path.read_bytes())  # read at once, because others append to it meanwhile
+                self.store.write(name, path.read_bytes())  # a snapshot in memory, because workers append to it
                 self._sent[name] = state
 
-    def _prune(self, newest: str, keep: Keep) -> None:
-        """Deletes what `keep` does not choose among the store's checkpoints, and what a killed upload left."""
-        kept = {path.name for path in keep([self._committed[name] for name in sorted(self._committed)])} | {newest}
-        doomed = [name for name in self.store.list("checkpoints") if name.split("/")[1] not in kept]
-        self.store.remove(sorted(doomed, key=lambda name: not name.endswith("/manifest.json")))
-        self._committed = {name: saved for name, saved in self._committed.items() if name in kept}
+    def _prune(self, newest: str, select_retained: SelectRetained) -> None:
+        """Deletes the checkpoints on the store that are not retained, and the remains of killed uploads."""
+        committed = [self._committed[name] for name in sorted(self._committed)]
+        retained = {path.name for path in select_retained(committed)} | {newest}
+        obsolete = [name for name in self.store.list("checkpoints") if name.split("/")[1] not in retained]
+        self.store.remove(sorted(obsolete, key=lambda name: not name.endswith("/manifest.json")))  # manifests first
+        self._committed = {name: saved for name, saved in self._committed.items() if name in retained}
 
-    def _fault(self, what: str, detail: str, step: int | None) -> None:
-        self._news.append(News("fault", detail, {"what": what, "detail": detail, "step": step}))
+    def _add_fault(self, what: str, detail: str, step: int | None) -> None:
+        self._events.append(MirrorEvent("fault", detail, {"what": what, "detail": detail, "step": step}))

@@ -1,5 +1,5 @@
-"""Which places are addresses of a store, and where their local copies lie. Nothing heavy is imported here, because
-every command asks it."""
+"""Distinguishes addresses of object stores from paths, and finds their local copies. Every command imports this module,
+so it imports nothing that is slow."""
 
 import hashlib
 import re
@@ -11,28 +11,28 @@ from lockstep.files import cache
 
 
 def is_remote(place: object) -> bool:
-    """`s3://bucket/runs/first` is; a path is not. Addresses that cannot be meant are refused here."""
+    """Is it an address like `s3://bucket/runs/first`, not a path? Raises for malformed addresses."""
     text = str(place)
     if "://" not in text:
-        if slip := re.match(r"(s3|gs|gcs|az|abfs|hdfs|memory):/(?=[^/])", text):
-            raise LockstepError(f"{text} is neither a path nor an address.", f"Write {slip[1]}:// with two slashes.", 2)
+        if typo := re.match(r"(s3|gs|gcs|az|abfs|hdfs|memory):/(?=[^/])", text):
+            raise LockstepError(f"{text} is neither a path nor an address.", f"Write {typo[1]}:// with two slashes.", 2)
         return False
     if urlsplit(text.rpartition("::")[2]).password:
         raise LockstepError(
             "An address with a password would be written into the run's files.",
-            "Leave it out: credentials come from the environment or the usual files of the store's own tools.",
+            "Remove the password: credentials come from the environment or from the files of the store's tools.",
             code=2,
         )
     return True
 
 
 def cache_folder(kind: str, url: str) -> Path:
-    """The folder for one address: readable, and a different one for every address."""
+    """Returns the cache folder of an address. Its name is readable and unique to the address."""
     url = url.rstrip("/")
     words = re.sub(r"[^A-Za-z0-9._]+", "-", url.partition("://")[2]).strip("-.")
     return cache() / kind / f"{words[-60:]}-{hashlib.sha256(url.encode()).hexdigest()[:10]}"
 
 
 def working_folder(run: str | Path) -> Path:
-    """Where a run works on this machine: its own folder, or the one that is mirrored to its address."""
+    """Returns the local folder of a run: the run folder itself, or the folder that is mirrored to its address."""
     return cache_folder("runs", str(run)) if is_remote(run) else Path(run)

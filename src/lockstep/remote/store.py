@@ -1,10 +1,10 @@
-"""A folder on an object store. The only module that talks to fsspec, and the one that turns its failures into sentences.
+"""A folder on an object store. Only this module uses fsspec; it turns errors of the stores into plain sentences.
 
-An object is replaced as a whole, but several are not: whoever writes several writes last the one that makes them count.
+A store replaces one object atomically, but not several: a caller that writes several objects writes a manifest last.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,33 +13,33 @@ from typing import Any
 from lockstep.errors import LockstepError
 
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
-STAMPS = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "updated", "created")
-"""Under one of these names a store tells what changes when an object does."""
+VERSION_KEYS = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "updated", "created")
+"""Every store lists one of these, which changes with the content of an object."""
 NO_BUCKET = "bucket does not exist"
-"""How s3fs tells a missing bucket from a missing object."""
+"""Part of the message with which s3fs distinguishes a missing bucket from a missing object."""
 
 
 class StoreError(LockstepError):
-    """The store did not do what it was asked."""
+    """An operation of an object store failed."""
 
 
 @dataclass(frozen=True)
 class StoredObject:
-    """What a listing tells about an object."""
+    """An object in a listing."""
 
     bytes: int
-    stamp: str
+    version: str  # changes with the content
 
 
 class Store:
-    """Names are relative to the folder. Listings are never cached: others write too."""
+    """A folder on an object store. Names are relative to it. Listings are not cached, because other machines write too."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
         protocol = self.url.partition("://")[0]
-        self._in_place = protocol in ("file", "local")  # a folder, whose files can be seen half-written
-        options = {"auto_mkdir": True} if self._in_place else {}
-        with _spoken(self.url):
+        self._is_local = protocol in ("file", "local")  # a local folder, in which files being written are visible
+        options = {"auto_mkdir": True} if self._is_local else {}
+        with _explain_errors(self.url):
             try:
                 import fsspec
 
@@ -59,8 +59,8 @@ class Store:
         self._root = str(root).rstrip("/")
 
     def read(self, name: str) -> bytes | None:
-        """The content of a small object, or None when it is not there."""
-        with _spoken(self.url):
+        """Returns the content of a small object, or None when it does not exist."""
+        with _explain_errors(self.url):
             try:
                 return bytes(self._files.cat_file(self._path(name)))
             except FileNotFoundError as error:
@@ -69,52 +69,52 @@ class Store:
                 return None
 
     def write(self, name: str, data: bytes) -> None:
-        with _spoken(self.url):
+        with _explain_errors(self.url):
             self._files.pipe_file(self._path(name), data)
 
     def fetch(self, name: str, path: Path) -> None:
-        """Copies an object into a file, which is never seen half-written."""
-        aside = path.with_name(f".{path.name}.partial-{os.getpid()}")
-        with _spoken(f"{self.url}/{name}"):
+        """Copies an object into a file, atomically."""
+        partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+        with _explain_errors(f"{self.url}/{name}"):
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                self._files.get_file(self._path(name), str(aside))
-                aside.replace(path)
+                self._files.get_file(self._path(name), str(partial))
+                partial.replace(path)
             finally:
-                aside.unlink(missing_ok=True)
+                partial.unlink(missing_ok=True)
 
     def send(self, path: Path, name: str) -> None:
-        """Copies a file into an object."""
-        with _spoken(f"{self.url}/{name}"):
-            if not self._in_place:
+        """Copies a file into an object, atomically."""
+        with _explain_errors(f"{self.url}/{name}"):
+            if not self._is_local:
                 self._files.put_file(str(path), self._path(name))
                 return
-            aside = self._path(f"{name}.partial-{os.getpid()}")
+            partial = self._path(f"{name}.partial-{os.getpid()}")
             try:
-                self._files.put_file(str(path), aside)
-                self._files.mv(aside, self._path(name))
+                self._files.put_file(str(path), partial)
+                self._files.mv(partial, self._path(name))
             finally:
-                if self._files.exists(aside):
-                    self._files.rm_file(aside)
+                if self._files.exists(partial):
+                    self._files.rm_file(partial)
 
     def list(self, under: str = "") -> dict[str, StoredObject]:
-        """Every object below, by name; none when there is nothing. A name never leads out of a folder it is copied to."""
-        with _spoken(self.url):
+        """Returns every object below, by name. Names with `..` are left out, so that a copy stays inside its folder."""
+        with _explain_errors(self.url):
             try:
-                found: dict[str, dict[str, Any]] = self._files.find(self._path(under), detail=True)
+                listing: dict[str, dict[str, Any]] = self._files.find(self._path(under), detail=True)
             except FileNotFoundError as error:
                 if NO_BUCKET in str(error):
                     raise
                 return {}
             return {
-                path.removeprefix(f"{self._root}/"): StoredObject(int(info["size"]), _stamp(info))
-                for path, info in found.items()
+                path.removeprefix(f"{self._root}/"): StoredObject(int(info["size"]), _find_version(info))
+                for path, info in listing.items()
                 if path.startswith(f"{self._root}/") and not path.endswith("/") and ".." not in path.split("/")
             }
 
     def remove(self, names: Iterable[str]) -> None:
-        """Deletes objects; one that is gone already is fine."""
-        with _spoken(self.url):
+        """Deletes objects. Objects that do not exist are ignored."""
+        with _explain_errors(self.url):
             for name in names:
                 try:
                     self._files.rm_file(self._path(name))
@@ -125,33 +125,34 @@ class Store:
         return f"{self._root}/{name}" if name else self._root
 
 
-def _stamp(info: dict[str, Any]) -> str:
-    return next((str(info[name]) for name in STAMPS if name in info), "")
+def _find_version(info: Mapping[str, object]) -> str:
+    return next((str(info[name]) for name in VERSION_KEYS if name in info), "")
 
 
 @contextmanager
-def _spoken(url: str) -> Iterator[None]:
-    """Every store has errors of its own; all of them mean that it could not be used, so all are caught here."""
+def _explain_errors(url: str) -> Iterator[None]:
+    """Raises every error of the store as a StoreError with a remedy. Each store has different exception classes, so this
+    catches all of them."""
     try:
         yield
     except LockstepError:
         raise
     except FileNotFoundError as error:
-        missing = "its bucket does not exist" if NO_BUCKET in str(error) else "it is not there"
+        missing = "its bucket does not exist" if NO_BUCKET in str(error) else "it does not exist"
         raise StoreError(f"{url} cannot be used: {missing}.", "Check the address.") from None
     except Exception as error:
         kind = type(error).__name__
         if isinstance(error, PermissionError) or "Credential" in kind or "Auth" in kind or "Token" in kind:
             raise StoreError(
-                f"{url} may not be used with the credentials found here: {_reason(error)}.",
-                "Set the store's usual environment variables or files (for S3: AWS_PROFILE, or AWS_ACCESS_KEY_ID and "
-                "AWS_SECRET_ACCESS_KEY), and check the rights on the bucket.",
+                f"{url} cannot be used with the credentials of this machine: {_describe(error)}.",
+                "Set the environment variables or files of the store (for S3: AWS_PROFILE, or AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY), and check the permissions of the bucket.",
             ) from None
         raise StoreError(
-            f"{url} cannot be used: {_reason(error)}.", "Check the address, the network and AWS_ENDPOINT_URL, if set."
+            f"{url} cannot be used: {_describe(error)}.", "Check the address, the network and AWS_ENDPOINT_URL, if set."
         ) from None
 
 
-def _reason(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     text = (getattr(error, "strerror", None) or str(error)).strip()
     return text.splitlines()[0].rstrip(".")[:200] if text else type(error).__name__

@@ -9,7 +9,7 @@ from lockstep.config import RunConfig
 from lockstep.errors import LockstepError
 from lockstep.notices import warn
 from lockstep.parallel.strategy import Snapshot, Strategy
-from lockstep.remote.mirror import Mirror, News
+from lockstep.remote.mirror import Mirror, MirrorEvent
 from lockstep.remote.place import is_remote
 from lockstep.run.checkpoint import Checkpoint, Progress, find_newest_whole, read_checkpoint
 from lockstep.run.directory import RunDirectory
@@ -93,9 +93,9 @@ class Checkpointer:
         while is_remote(self.run.name) and not team.primary_does(lambda: self.mirror is None or self.mirror.wait(turn)):
             pass
 
-    def collect_news(self) -> list[News]:
+    def collect_news(self) -> list[MirrorEvent]:
         """Returns what uploads have done since the last call."""
-        return self.mirror.news() if self.mirror is not None else []
+        return self.mirror.take_events() if self.mirror is not None else []
 
     def _path(self, progress: Progress) -> Path:
         return self.run.checkpoints / f"step-{progress.step:08d}"

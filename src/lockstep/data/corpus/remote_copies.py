@@ -140,7 +140,7 @@ def fetch_text(settings: DataSettings) -> Path:
                     "Check data.folder and the names in data.train, data.validation and data.test.",
                     code=2,
                 )
-            entry = [objects[name].bytes, objects[name].stamp]
+            entry = [objects[name].bytes, objects[name].version]
             if known.get(name) != entry or not (home / name).is_file():
                 store.fetch(name, home / name)
                 known[name] = entry
