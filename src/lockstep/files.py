@@ -1,4 +1,4 @@
-"""Small things with files that more than one package needs: digests, syncing, replacing in one move."""
+"""File operations that several packages share: digests, locks, fsync and atomic replacement."""
 
 import contextlib
 import errno
@@ -7,26 +7,34 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from lockstep.errors import LockstepError
 
 
+class FileFacts(TypedDict):
+    """The size of a file in bytes, and its digest as `sha256:...`."""
+
+    bytes: int
+    digest: str
+
+
 def sha256(path: Path) -> str:
+    """Returns the hexadecimal SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def digest(path: Path, kind: str) -> str:
-    """The digest of a file as the catalog writes it: `md5:...`, `sha1:...`, `sha256:...`."""
+    """Returns the digest of a file with its kind, as in the catalog: `md5:...`, `sha1:...`, `sha256:...`."""
     with path.open("rb") as file:
         return f"{kind}:{hashlib.file_digest(file, kind).hexdigest()}"
 
 
 def cache() -> Path:
-    """Where copies of remote things lie on this machine. It may be deleted whenever nothing runs."""
+    """Returns the folder for local copies of remote data. It can be deleted when no command is running."""
     if named := os.environ.get("LOCKSTEP_CACHE"):
         return Path(named).expanduser().absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "lockstep"
@@ -34,7 +42,7 @@ def cache() -> Path:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Only one process at a time; the lock goes with the process, however it ends."""
+    """Holds an exclusive lock on a file. The kernel releases it when the process ends for any reason."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -42,7 +50,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def disk_error(path: Path, error: OSError, elsewhere: str) -> LockstepError:
-    """Why a file could not be used while `path` was made; `elsewhere` says how to choose another place."""
+    """Returns the error for an OSError while `path` was written. `elsewhere` tells how to choose another place."""
     path = Path(error.filename) if isinstance(error.filename, str) else path
     remedy = f"Check the folder, or {elsewhere}."
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
@@ -53,7 +61,7 @@ def disk_error(path: Path, error: OSError, elsewhere: str) -> LockstepError:
 
 
 def sync(path: Path) -> None:
-    """Makes a file, or the new and renamed entries of a folder, survive a power cut."""
+    """Writes a file, or the entries of a folder, to the disk, so that it survives a power failure."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -62,44 +70,45 @@ def sync(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def whole_folder(to: Path) -> Iterator[Path]:
-    """An empty folder to fill. It takes its place at the end, so that `to` exists whole or not at all. To be used under a
-    lock: what an interrupted process left beside it is removed."""
-    for left in to.parent.glob(f".{to.name}.partial-*"):
-        shutil.rmtree(left)
+def create_folder_atomically(to: Path) -> Iterator[Path]:
+    """Yields an empty folder to fill, which is renamed to `to` at the end: `to` is complete or does not exist. It must be
+    used under a lock, because it deletes the partial folders of interrupted processes."""
+    for leftover in to.parent.glob(f".{to.name}.partial-*"):
+        shutil.rmtree(leftover)
     partial = to.with_name(f".{to.name}.partial-{os.getpid()}")
     try:
         partial.mkdir()
         yield partial
         if to.exists():
-            to.rmdir()  # empty, else it fails
+            to.rmdir()  # fails unless it is empty
         partial.rename(to)
         sync(to.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def facts_of_files(folder: Path) -> dict[str, dict[str, Any]]:
-    """Size and digest of every file."""
+def describe_files(folder: Path) -> dict[str, FileFacts]:
+    """Returns the size and the digest of every file in a folder."""
     paths = sorted(folder.iterdir())
     return {path.name: {"bytes": path.stat().st_size, "digest": digest(path, "sha256")} for path in paths}
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Replaces a small file in one move, so that it is never seen half-written."""
-    aside = path.with_name(f".{path.name}.partial")
-    aside.write_text(text, encoding="utf-8")
-    sync(aside)
-    aside.replace(path)
+def write_atomically(path: Path, text: str) -> None:
+    """Replaces a small file by renaming a temporary one, so that readers never see a part of it."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    sync(partial)
+    partial.replace(path)
     sync(path.parent)
 
 
-def write_json(path: Path, value: Any) -> None:
-    write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+def write_json(path: Path, value: Mapping[str, object] | Sequence[object]) -> None:
+    """Replaces a JSON file atomically."""
+    write_atomically(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path) -> Any:
-    """The value in a JSON file, or None when it is not there."""
+    """Returns the value of a JSON file, or None when the file does not exist."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

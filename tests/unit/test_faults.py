@@ -15,11 +15,11 @@ def inject(monkeypatch: pytest.MonkeyPatch) -> "Inject":
 
 
 class Inject:
-    """Sets faults in this process as LOCKSTEP_FAULT would have at its start."""
+    """Sets the faults of this process as LOCKSTEP_FAULT does at its start."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.monkeypatch = monkeypatch
-        monkeypatch.setattr(faults, "_now", 0)
+        monkeypatch.setattr(faults, "_current_step", 0)
 
     def __call__(self, text: str, rank: int | None = None) -> None:
         self.monkeypatch.setattr(faults, "_faults", parse(text))
@@ -53,7 +53,7 @@ def test_several_faults_are_joined_by_commas() -> None:
         "kill:phase",
     ],
 )
-def test_what_cannot_be_read_is_refused_by_name(text: str) -> None:
+def test_a_malformed_fault_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="LOCKSTEP_FAULT"):
         parse(text)
 
@@ -63,28 +63,28 @@ def test_a_point_without_faults_does_nothing(inject: Inject) -> None:
     assert [faults.at(phase) for phase in faults.PHASES] == [None] * len(faults.PHASES)
 
 
-def test_only_the_named_phase_is_hit(inject: Inject) -> None:
+def test_only_the_named_phase_fails(inject: Inject) -> None:
     inject("nan:phase=gradient")
     assert [phase for phase in faults.PHASES if faults.at(phase)] == ["gradient"]
     assert faults.at("gradient") == "nan"
 
 
-def test_only_the_named_step_is_hit(inject: Inject) -> None:
+def test_only_the_named_step_fails(inject: Inject) -> None:
     inject("nan:phase=gradient:step=3")
     hit = []
     for step in range(6):
-        faults.step(step)
+        faults.set_step(step)
         hit += [step] if faults.at("gradient") else []
     assert hit == [3]
 
 
 @pytest.mark.parametrize(("rank", "hit"), [(0, None), (1, "nan"), (2, None), (None, None)])
-def test_only_the_named_rank_is_hit(inject: Inject, rank: int | None, hit: str | None) -> None:
+def test_only_the_named_rank_fails(inject: Inject, rank: int | None, hit: str | None) -> None:
     inject("nan:phase=gradient:rank=1", rank)
     assert faults.at("gradient") == hit
 
 
-def test_a_worker_that_was_started_again_may_be_spared(inject: Inject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_can_be_limited_to_the_time_before_a_restart(inject: Inject, monkeypatch: pytest.MonkeyPatch) -> None:
     inject("nan:phase=gradient:restarts=0")
     assert faults.at("gradient") == "nan"
     for counter in ("TORCHELASTIC_RESTART_COUNT", "LOCKSTEP_RESTARTS"):
@@ -93,7 +93,7 @@ def test_a_worker_that_was_started_again_may_be_spared(inject: Inject, monkeypat
             assert faults.at("gradient") is None
 
 
-def test_a_delay_spares_a_worker_that_was_started_again_too(inject: Inject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delay_can_be_limited_to_the_time_before_a_restart(inject: Inject, monkeypatch: pytest.MonkeyPatch) -> None:
     slept = list[float]()
     monkeypatch.setattr(faults.time, "sleep", slept.append)
     inject("slow:phase=backward:ms=100:restarts=0")
@@ -103,21 +103,21 @@ def test_a_delay_spares_a_worker_that_was_started_again_too(inject: Inject, monk
     assert slept == [0.1]
 
 
-def test_without_step_and_rank_every_one_is_hit(inject: Inject) -> None:
+def test_without_step_and_rank_all_of_them_fail(inject: Inject) -> None:
     for rank in (None, 0, 5):
         inject("nan:phase=gradient", rank)
-        faults.step(11)
+        faults.set_step(11)
         assert faults.at("gradient") == "nan"
 
 
 def test_an_error_is_raised_at_its_point(inject: Inject) -> None:
     inject("error:phase=save")
-    faults.step(4)
+    faults.set_step(4)
     with pytest.raises(RuntimeError, match="fault injected at save, step 4"):
         faults.at("save")
 
 
-PROGRAM = "from lockstep import faults\nfaults.step(7)\nfaults.at('input')\nfaults.at('merge')\nprint('survived')"
+PROGRAM = "from lockstep import faults\nfaults.set_step(7)\nfaults.at('input')\nfaults.at('merge')\nprint('survived')"
 
 
 def run(fault: str | None, rank: int) -> subprocess.CompletedProcess[str]:
@@ -133,7 +133,7 @@ def test_the_environment_makes_the_named_worker_die(action: str) -> None:
     assert run(fault, rank=0).stdout == "survived\n"
 
 
-def test_a_stopped_worker_can_go_on() -> None:
+def test_a_stopped_worker_can_continue() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM],
         env=os.environ | {"LOCKSTEP_FAULT": "stop:phase=merge"},
@@ -146,5 +146,5 @@ def test_a_stopped_worker_can_go_on() -> None:
         assert worker.communicate()[0] == "survived\n"
 
 
-def test_nothing_happens_when_the_environment_says_nothing() -> None:
+def test_without_the_variable_no_fault_is_injected() -> None:
     assert run(None, rank=1).stdout == "survived\n"

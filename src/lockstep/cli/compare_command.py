@@ -32,7 +32,7 @@ def compare(
     from lockstep.cli.find_runs import named_runs
     from lockstep.errors import LockstepError
     from lockstep.explain.compare_runs import compare as compared
-    from lockstep.files import disk_error, write_whole
+    from lockstep.files import disk_error, write_atomically
     from lockstep.remote.place import is_remote
     from lockstep.remote.reading import fetch_run
 
@@ -44,7 +44,7 @@ def compare(
         from lockstep.explain.pages.compare_page import page
 
         try:
-            write_whole(html, page(found))
+            write_atomically(html, page(found))
         except OSError as error:
             raise disk_error(html, error, "name another file") from None
     if as_json:

@@ -70,7 +70,7 @@ def plan(
     from lockstep.cli.plan_inputs import Asked, make
     from lockstep.cli.plan_tables import tables
     from lockstep.errors import LockstepError
-    from lockstep.files import disk_error, write_whole
+    from lockstep.files import disk_error, write_atomically
     from lockstep.lab.plan.score import measured
 
     if explain is not None:
@@ -88,7 +88,7 @@ def plan(
         from lockstep.lab.plan.plan_page import page
 
         try:
-            write_whole(html, page(made))
+            write_atomically(html, page(made))
         except OSError as error:
             raise disk_error(html, error, "name another file") from None
     if score:

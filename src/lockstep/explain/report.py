@@ -27,7 +27,7 @@ from lockstep.explain.pages.html_page import render, templates
 from lockstep.explain.reading.machines import machines
 from lockstep.explain.reading.record import Record
 from lockstep.explain.summary import Summary, summary_of
-from lockstep.files import write_whole
+from lockstep.files import write_atomically
 from lockstep.run.directory import RunDirectory
 
 EXAMPLES = 3
@@ -193,8 +193,8 @@ def write(report: Report, folder: Path, refresh: int | None = None) -> tuple[Pat
     """Writes report.html and report.md; `refresh` makes the page reload itself after that many seconds."""
     places = RunDirectory(folder)
     try:
-        write_whole(places.report_text, text(report))
-        write_whole(places.report, page(report, refresh))
+        write_atomically(places.report_text, text(report))
+        write_atomically(places.report, page(report, refresh))
     except OSError as error:
         why = f"The report cannot be written to {folder}: {error.strerror}."
         raise LockstepError(why, "Name another folder with --to.") from None

@@ -212,7 +212,7 @@ class DecoderLayer(nn.Module):
         attention, source = self.attention.sub_layer, self.source.sub_layer
         assert isinstance(attention, Attention)
         assert isinstance(source, Attention)
-        y = self.attention.prepare_input(x).view(rows * beam, 1, width)  # every hypothesis is a row of its own
+        y = self.attention.prepare_input(x).view(rows * beam, 1, width)  # one row per hypothesis
         key, value = cache.append(attention.key_value(y).squeeze(1))
         x = self.attention.add_residual(x, attention.attend_cached(y, key, value, None).view(rows, beam, width))
         # The hypotheses of a sentence are the queries of one row, so that they share one copy of its source.

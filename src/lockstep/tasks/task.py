@@ -1,7 +1,7 @@
 """The interface between the training loop and a task."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +80,7 @@ class Task(Protocol):
         ...
 
 
-def write_model(folder: Path, module: nn.Module, config: dict[str, Any]) -> None:
+def write_model(folder: Path, module: nn.Module, config: Mapping[str, object]) -> None:
     """Writes the weights of a module as `model.safetensors` and what is needed to rebuild it as `config.json`."""
     from safetensors.torch import save
 

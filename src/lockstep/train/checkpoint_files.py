@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lockstep import faults
 from lockstep.errors import LockstepError
-from lockstep.files import sha256, sync, write_whole
+from lockstep.files import sha256, sync, write_atomically
 from lockstep.parallel.strategy import FindTensor, State
 from lockstep.run.checkpoint import Checkpoint, Progress, list_all, read_checkpoint, sign
 from lockstep.team import Team
@@ -57,7 +57,7 @@ def note_score(path: Path, progress: Progress, keep: Callable[[list[Checkpoint]]
     facts = asdict(progress) | {"scalars": saved.manifest["progress"]["scalars"]}
     manifest = sign(facts, saved.manifest["config"], saved.manifest["files"])
     try:
-        write_whole(path / "manifest.json", json.dumps(manifest, indent=1))
+        write_atomically(path / "manifest.json", json.dumps(manifest, indent=1))
     except OSError as error:
         raise unwritten(path, error) from None
     _forget(path.parent, keep(list_all(path.parent)) | {path})

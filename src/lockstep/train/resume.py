@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 from lockstep.ablation import Ablation
 from lockstep.config import RunConfig, build, differences, read_yaml
 from lockstep.errors import LockstepError
-from lockstep.files import read_json, write_json, write_whole
+from lockstep.files import read_json, write_json, write_atomically
 from lockstep.remote.place import is_remote
 from lockstep.run import environment_variables
 from lockstep.run.directory import RunDirectory
@@ -120,7 +120,7 @@ def record_launch(
     config = config.model_copy(update={"data": data.model_copy(update=absolute)})
     changed = differences(_read_config(run), config)[1] if run.config.exists() else {}
     choices.write(run)
-    write_whole(run.config, config.to_yaml())
+    write_atomically(run.config, config.to_yaml())
     write_json(run.data, task.data_facts)
     write_json(run.environment, _describe_environment(hosts, choices))
     return changed

@@ -13,7 +13,8 @@ from lockstep.translate.search_settings import SearchSettings
 def translate_packed(
     model: Decodable[Any, Any], source: Tensor, layout: Layout, settings: SearchSettings, vocabulary: Vocabulary
 ) -> list[str]:
-    """Returns the translations of packed source sentences, each of which has its end mark."""
+    """Returns the translations of packed source sentences, each of which has its end mark. The types of memory and cache
+    are free, because `model` may be a union of models."""
     return vocabulary.decode(search(model, source, layout.lengths, settings, vocabulary.bos, vocabulary.eos))
 
 

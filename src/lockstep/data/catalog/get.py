@@ -16,15 +16,15 @@ from lockstep.data.catalog.entries import CLASSES, SOURCE, CatalogEntry
 from lockstep.data.catalog.fetch import FetchedPiece, fetch, forget_first_digests
 from lockstep.errors import LockstepError
 from lockstep.files import (
+    create_folder_atomically,
+    describe_files,
     digest,
     disk_error,
-    facts_of_files,
     locked,
     read_json,
     sync,
-    whole_folder,
+    write_atomically,
     write_json,
-    write_whole,
 )
 
 Recipe = Callable[[CatalogEntry, Mapping[str, Path], Path], dict[str, int]]
@@ -84,7 +84,7 @@ def get(
                 return existing
             pieces = fetch(name, entry, log, cache=cache, folder=folder, tries=tries)
             log.say(f"{name}: making the corpus")
-            with whole_folder(to) as partial:
+            with create_folder_atomically(to) as partial:
                 try:
                     _make(name, entry, pieces, partial, to)
                 except LockstepError:
@@ -127,10 +127,10 @@ def _make(name: str, entry: CatalogEntry, pieces: dict[str, FetchedPiece], folde
                 "Please report this as a bug.",
             )
     if entry.classes:
-        write_whole(folder / CLASSES, "".join(f"{line}\n" for line in entry.classes))
+        write_atomically(folder / CLASSES, "".join(f"{line}\n" for line in entry.classes))
     if entry.languages:
-        write_whole(folder / f"{name}.yaml", _write_config(name, entry, counts, to))
-    write_whole(folder / "LICENCE.txt", f"{entry.title}\n\n{entry.licence}\n\nCite: {entry.citation}\n")
+        write_atomically(folder / f"{name}.yaml", _write_config(name, entry, counts, to))
+    write_atomically(folder / "LICENCE.txt", f"{entry.title}\n\n{entry.licence}\n\nCite: {entry.citation}\n")
     for path in folder.iterdir():
         sync(path)
     facts: SourceFacts = {
@@ -142,7 +142,7 @@ def _make(name: str, entry: CatalogEntry, pieces: dict[str, FetchedPiece], folde
         "languages": entry.languages,
         "counts": counts,
         "pieces": {key: _describe_piece(piece) for key, piece in pieces.items()},
-        "files": facts_of_files(folder),
+        "files": describe_files(folder),
     }
     write_json(folder / SOURCE, facts)
 

@@ -164,7 +164,7 @@ def _clean(settings: DataSettings, work: Path, pool: Pool, report: Report, check
     for number, pairs in enumerate(pool.map(shards.clean_shard, jobs()), start=1):
         read += pairs
         report("read", read, None)
-        faults.step(number)
+        faults.set_step(number)
         faults.at("cleaned")
     if reused:
         report("cleaned", reused, len(paths))
@@ -217,7 +217,7 @@ def _encode(
     for number, pairs in enumerate(pool.map(shards.encode_shard, jobs), start=1):
         done += pairs
         report("encode", done, total)
-        faults.step(number)
+        faults.set_step(number)
         faults.at("encoded")
     sync(work)
     return paths

@@ -18,7 +18,15 @@ import yaml
 
 from lockstep.data.images.image_set import CLASSES, SOURCE, Pixels, read_image
 from lockstep.errors import LockstepError
-from lockstep.files import disk_error, facts_of_files, locked, sync, whole_folder, write_json, write_whole
+from lockstep.files import (
+    create_folder_atomically,
+    describe_files,
+    disk_error,
+    locked,
+    sync,
+    write_atomically,
+    write_json,
+)
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".ppm", ".tif", ".tiff")
 TRAIN_NAMES, TEST_NAMES = ("train", "training"), ("test", "testing", "val", "valid", "validation", "dev")
@@ -115,7 +123,7 @@ def make_images(
         with locked(to.with_name(f".{to.name}.lock")):
             if to.exists() and (not to.is_dir() or any(to.iterdir())):
                 raise LockstepError(f"{to} already exists.", "Name another folder with --to.", code=2)
-            with whole_folder(to) as partial:
+            with create_folder_atomically(to) as partial:
                 errors: list[LockstepError] = []
                 for name, images in files.sets.items():
                     with (partial / FILES[name]).open("wb") as file:
@@ -124,14 +132,14 @@ def make_images(
                             progress(name, done, len(images))
                 if errors:
                     raise _unreadable_error(errors)
-                write_whole(partial / CLASSES, "".join(f"{name}\n" for name in files.classes))
+                write_atomically(partial / CLASSES, "".join(f"{name}\n" for name in files.classes))
                 counts = {name: len(images) for name, images in files.sets.items()}
-                facts = {"name": to.name, "counts": counts, "shape": shape, "files": facts_of_files(partial)}
+                facts = {"name": to.name, "counts": counts, "shape": shape, "files": describe_files(partial)}
                 for path in partial.iterdir():
                     sync(path)
                 write_json(partial / SOURCE, facts)
                 # After source.json, because users may edit it.
-                write_whole(partial / f"{to.name}.yaml", _write_config(to, counts["train"], size))
+                write_atomically(partial / f"{to.name}.yaml", _write_config(to, counts["train"], size))
     except OSError as error:
         raise disk_error(to, error, "name another folder with --to") from None
     return {"classes": files.classes, "counts": counts}

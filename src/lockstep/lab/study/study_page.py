@@ -15,7 +15,7 @@ from lockstep.explain.formatting import count, milliseconds, number
 from lockstep.explain.pages import charts
 from lockstep.explain.pages.charts import PHASE_COLOURS, Line
 from lockstep.explain.pages.html_page import render, templates
-from lockstep.files import write_whole
+from lockstep.files import write_atomically
 from lockstep.lab.study import study_tables
 from lockstep.lab.study.cells import NO_LINK, YARDSTICK, Matrix, spoken
 from lockstep.lab.study.results import Results, StudyRow
@@ -53,8 +53,10 @@ def write(study: Study, found: Results) -> tuple[Path, Path]:
         "job": yaml.safe_dump(study.settings["job"], sort_keys=False, allow_unicode=True),
     }
     try:
-        write_whole(places[1], str(templates().get_template("study.md.j2").render(**told)))
-        write_whole(places[0], render("study.html.j2", [one for _, _, drawn in parts for one in drawn], **told, **more))
+        write_atomically(places[1], str(templates().get_template("study.md.j2").render(**told)))
+        write_atomically(
+            places[0], render("study.html.j2", [one for _, _, drawn in parts for one in drawn], **told, **more)
+        )
     except OSError as error:
         why = f"The study cannot be written to {study.folder}: {error.strerror}."
         raise LockstepError(why, "What was measured is kept: the same command goes on.") from None
