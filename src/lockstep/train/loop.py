@@ -31,7 +31,7 @@ from lockstep.train.stop_signal import StopSignal
 from lockstep.train.tensors import digest
 from lockstep.train.train_settings import OptimizerSettings
 from lockstep.watch.clock import PhaseClock
-from lockstep.watch.sampler import OF_HOST, OF_WORKER, Sampler
+from lockstep.watch.sampler import HOST_SOURCES, WORKER_SOURCES, Sampler
 
 WARMUP_STEPS = 5
 """The first steps of a launch fill caches and memory pools: they are journalled as warm-up and left out of averages."""
@@ -66,7 +66,7 @@ class Loop:
         self._resume()
         self._open_display()
         self.last_warmup_step = self.progress.step + WARMUP_STEPS
-        sources = OF_WORKER | (OF_HOST if self.samples_host else {})
+        sources = WORKER_SOURCES | (HOST_SOURCES if self.samples_host else {})
         show_sample = self.display.sample if self.display is not None else None
         sampler = Sampler(self.journal, self.config.watch.sample_seconds, socket.gethostname(), sources, show_sample)
         self.prefetcher = self._start_prefetcher()
@@ -139,7 +139,7 @@ class Loop:
         step, clock, strategy = planned.step, self.clock, self.strategy
         if planned.recomputed:
             self.journal.write("fault", what="recomputed: the worker that had claimed it died", step=step)
-        faults.step(step)
+        faults.set_step(step)
         faults.at("input")
         clock.mark("input")
         claim = strategy.begin(planned, self.task.order)
@@ -156,13 +156,13 @@ class Loop:
         line = self.step.finish(claim, micro_batches, rate, outcome, agreed, warmup=step <= self.last_warmup_step)
         if self.progress.lineage and strategy.elastic:
             line["branch"] = self.progress.lineage[-1][0]
-        clock.own = 0.0
+        clock.overhead = 0.0
         begin = time.perf_counter()
         self.journal.write_step(line)
         if self.display is not None:
             self.display.step(line)
         self._note_uploads()
-        clock.own += time.perf_counter() - begin
+        clock.overhead += time.perf_counter() - begin
         self.evaluator.count_skipped(self.progress, step, outcome.applied)
         self.probes.after_step(line["words"]["target"], self.parameters)
         return agreed.stop

@@ -18,8 +18,8 @@ from lockstep.train.precision import is_emulated
 from lockstep.watch import link_probe
 from lockstep.watch.clock import PhaseClock
 from lockstep.watch.flops import FlopCount
-from lockstep.watch.peak import product_peak
-from lockstep.watch.sampler import link_bits
+from lockstep.watch.peak import measure_matmul_peak
+from lockstep.watch.sampler import read_link_bits
 
 COUNTED = (1, 2, 3)
 """The steps of a launch, from 0, whose arithmetic is counted. One more warm-up step follows and refills the caches."""
@@ -93,7 +93,9 @@ class Probes:
     def _best_product(self) -> float:
         device, precision = self.team.device, self.choices.precision
         try:
-            return product_peak(device, DTYPES["fp32" if is_emulated(precision, device) else precision], PEAK_SECONDS)
+            return measure_matmul_peak(
+                device, DTYPES["fp32" if is_emulated(precision, device) else precision], PEAK_SECONDS
+            )
         except RuntimeError:  # a GPU whose memory is full
             return 0.0
 
@@ -124,13 +126,13 @@ class Probes:
 
     def _journal_link(self) -> None:
         begin = time.perf_counter()
-        name = link_probe.interface(self.team)
+        name = link_probe.find_interface(self.team)
         bits, latency = link_probe.probe(self.team)
         self.journal.write(
             "link",
             attempt=self.choices.launches,
             interface=name,
-            link_bits=name and link_bits(name),
+            link_bits=name and read_link_bits(name),
             probe_bits=bits,
             latency_seconds=latency,
             seconds=time.perf_counter() - begin,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 from lockstep.ablation import Ablation
 from lockstep.config import RunConfig, build, differences, read_yaml
 from lockstep.errors import LockstepError
-from lockstep.files import read_json, write_json, write_atomically
+from lockstep.files import read_json, write_atomically, write_json
 from lockstep.remote.place import is_remote
 from lockstep.run import environment_variables
 from lockstep.run.directory import RunDirectory

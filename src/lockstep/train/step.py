@@ -100,7 +100,7 @@ class Step:
             "applied": outcome.applied,
             "batch": batch.digest,
             "global_target_words": batch.target_words,
-            "watching": self.clock.own,  # of the step before: this line is not written yet
+            "watching": self.clock.overhead,  # of the step before: this line is not written yet
         }
         if outcome.sums:
             line["sums"] = {"count": outcome.sums, "seconds": outcome.sums_seconds, "bytes": outcome.sums_bytes}

@@ -16,6 +16,7 @@ from lockstep.data.catalog.entries import CLASSES, SOURCE, CatalogEntry
 from lockstep.data.catalog.fetch import FetchedPiece, fetch, forget_first_digests
 from lockstep.errors import LockstepError
 from lockstep.files import (
+    FileFacts,
     create_folder_atomically,
     describe_files,
     digest,
@@ -51,7 +52,7 @@ class SourceFacts(TypedDict):
     languages: tuple[str, str] | None
     counts: dict[str, int]
     pieces: dict[str, PieceFacts]
-    files: dict[str, dict[str, str | int]]
+    files: dict[str, FileFacts]
 
 
 @dataclass(frozen=True)
