@@ -13,7 +13,7 @@ import signal
 import time
 from dataclasses import dataclass
 
-from lockstep.parent import restarts
+from lockstep.process import restarts
 
 PHASES = (
     "input",

@@ -18,7 +18,7 @@ from lockstep.parallel.sharded.fsdp import Sharded
 from lockstep.parallel.single import Single
 from lockstep.parallel.strategy import Context, Strategy
 from lockstep.parallel.strategy_settings import ShardedSettings
-from lockstep.parent import leave_after
+from lockstep.process import leave_after
 from lockstep.team import join
 from lockstep.watch.clock import PhaseClock
 

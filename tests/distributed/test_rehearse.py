@@ -14,7 +14,7 @@ import pytest
 
 from conftest import Tiny, command, emulated_network, lockstep, steps
 from lockstep.lab.emulated_network import EmulatedNetwork
-from lockstep.lab.together import Program, together
+from lockstep.launch.run_all import Program, together
 
 pytestmark = emulated_network
 

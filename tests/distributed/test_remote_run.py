@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from conftest import Tiny, command, lockstep, steps, weights
-from lockstep.parent import die_with_parent
+from lockstep.process import die_with_parent
 from lockstep.remote.lease import NAME as LEASE
 from lockstep.remote.place import cache_folder
 from lockstep.remote.store import Store

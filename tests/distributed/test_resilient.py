@@ -18,7 +18,7 @@ from lockstep.data.corpus.batches import Order, Position
 from lockstep.data.corpus.binary_corpus import Corpus
 from lockstep.data.data_settings import BatchSettings
 from lockstep.explain.summary import summarise
-from lockstep.parent import die_with_parent
+from lockstep.process import die_with_parent
 from lockstep.run.directory import RunDirectory
 from lockstep.run.journal import lines, read, worker_file
 

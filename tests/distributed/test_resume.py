@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from conftest import LSTM, Tiny, children, command, lockstep, manifest, running, steps, weights
-from lockstep.launch.local import free_port_or
+from lockstep.launch.fixed import free_port_or
 from lockstep.run.best import Evaluation, find_best
 from lockstep.run.journal import lines
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from conftest import Tiny, command, lockstep, steps, weights
-from lockstep.launch.local import free_port_or
+from lockstep.launch.fixed import free_port_or
 from lockstep.run.journal import read
 
 HOST_KEYS = {"cores", "memory", "disk", "network", "gpus"}

@@ -10,7 +10,7 @@ import pytest
 from lockstep.errors import LockstepError
 from lockstep.lab.emulated_network import EmulatedNetwork, check_able, rate_bits
 from lockstep.lab.rehearsal import EmulatedCluster, Meter
-from lockstep.lab.together import Program, together
+from lockstep.launch.run_all import Program, together
 
 
 @pytest.mark.parametrize(("text", "bits"), [("100mbit", 1e8), ("1gbit", 1e9), ("2.5Gbit", 2.5e9), ("800bit", 800)])
@@ -79,7 +79,7 @@ def test_programs_die_with_their_starter(tmp_path: Path) -> None:
     mark = tmp_path / "pid"
     inner = f"import os, time; open({str(mark)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
     outer = (
-        "import sys; from lockstep.lab.together import Program, together\n"
+        "import sys; from lockstep.launch.run_all import Program, together\n"
         f"together([Program([sys.executable, '-c', {inner!r}], {{}})])"
     )
     process = subprocess.Popen([sys.executable, "-c", outer])

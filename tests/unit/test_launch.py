@@ -12,8 +12,7 @@ import torch
 from lockstep.config import load
 from lockstep.errors import LockstepError, PortTaken
 from lockstep.files import write_json
-from lockstep.launch import local
-from lockstep.launch.joined import joined
+from lockstep.launch.engine import joined
 from lockstep.run.directory import RunDirectory
 from lockstep.team import pick_device
 from lockstep.train import resume
@@ -34,7 +33,7 @@ def worker(*ends: str) -> list[str]:
 
 def failure(*ends: str, servers: int = 0) -> LockstepError:
     with pytest.raises(LockstepError) as caught:
-        local.launch(worker(*ends), len(ends) - servers, servers)
+        fixed.launch(worker(*ends), len(ends) - servers, servers)
     return caught.value
 
 
@@ -75,8 +74,8 @@ def test_a_port_that_was_taken_meanwhile_is_chosen_again(monkeypatch: pytest.Mon
         if len(ports) == 1:
             raise PortTaken("Port 1 is already in use.")
 
-    monkeypatch.setattr(local, "_launch", once)
-    local.launch(["true"], 2)
+    monkeypatch.setattr(fixed, "_launch", once)
+    fixed.launch(["true"], 2)
     assert len(ports) == 2
 
 
@@ -95,19 +94,19 @@ def test_a_worker_that_hangs_after_another_s_end_is_not_left_behind(tmp_path: Pa
 
 def test_a_signal_is_passed_on_also_to_those_that_do_not_listen_yet(tmp_path: Path) -> None:
     stop = "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.5), os._exit(0))); os.kill(os.getppid(), signal.SIGTERM)"
-    assert local.launch(worker(f"{stop}; time.sleep(600)", "time.sleep(600)"), 2) == local.Stopped(signal.SIGTERM)
+    assert fixed.launch(worker(f"{stop}; time.sleep(600)", "time.sleep(600)"), 2) == fixed.Stopped(signal.SIGTERM)
 
 
 def test_the_others_may_do_without_any_but_the_first() -> None:
     die = "os.kill(os.getpid(), signal.SIGKILL)"
-    assert local.launch(worker("time.sleep(0.5)", die), 2, do_without=True) is None
+    assert fixed.launch(worker("time.sleep(0.5)", die), 2, do_without=True) is None
     with pytest.raises(LockstepError, match="Worker 0"):
-        local.launch(worker(die, "time.sleep(0.5)"), 2, do_without=True)
+        fixed.launch(worker(die, "time.sleep(0.5)"), 2, do_without=True)
 
 
 def test_the_others_may_do_without_one_that_has_no_memory_left(capfd: pytest.CaptureFixture[str]) -> None:
     full = "tell_launcher(OutOfMemory('Worker ran out of memory.', 'Take more.')); raise SystemExit(1)"
-    assert local.launch(worker("time.sleep(0.5)", full), 2, do_without=True) is None
+    assert fixed.launch(worker("time.sleep(0.5)", full), 2, do_without=True) is None
     assert "ended with exit code 1 (out of memory); the others go on." in capfd.readouterr().err
     assert failure("time.sleep(0.5)", full).message == "Worker ran out of memory."
 

@@ -59,9 +59,9 @@ def run_training(
 ) -> None:
     """Trains in this process, in workers of our own, or as a worker of somebody else's; then prints the summary."""
     from lockstep.cli.common import prepare_corpus
-    from lockstep.launch.joined import joined
+    from lockstep.launch.engine import joined
     from lockstep.notices import print_error
-    from lockstep.parent import die_with_parent, leave_after
+    from lockstep.process import die_with_parent, leave_after
     from lockstep.remote.place import is_remote
     from lockstep.remote.store import Store
     from lockstep.run.directory import RunDirectory
@@ -121,7 +121,7 @@ def _devices(config: "RunConfig") -> int:
 
 def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int | None:
     """Returns the signal that ended the launch, if one did."""
-    from lockstep.launch.local import launch
+    from lockstep.launch.fixed import launch
     from lockstep.train import worker
 
     servers = config.strategy.servers if config.strategy.name == "server" else 0
@@ -130,10 +130,10 @@ def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int
         return None
     program = [sys.executable, "-m", "lockstep.train.worker", str(run), config.model_dump_json()]
     if config.strategy.name == "resilient":
-        from lockstep.launch import groups
+        from lockstep.launch import elastic
 
         resilient, patience = config.strategy, config.train.timeout_seconds
-        stopped = groups.launch(program, workers, resilient.restarts, resilient.dead_after_seconds, patience, port)
+        stopped = elastic.launch(program, workers, resilient.restarts, resilient.dead_after_seconds, patience, port)
     else:
         apart = servers > 0 and config.strategy.name == "server" and config.strategy.mode == "async"
         stopped = launch(program, workers, servers, port, do_without=apart)

@@ -17,7 +17,7 @@ from lockstep.explain.reading.measured_steps import MeasuredSteps
 from lockstep.explain.reading.record import Record
 from lockstep.explain.summary import summary_of
 from lockstep.lab.emulated_network import INTERFACE, EmulatedHost, EmulatedNetwork, rate_bits
-from lockstep.lab.together import Program, together
+from lockstep.launch.run_all import Program, together
 
 PORT = 29400
 COUNT_SECONDS = 0.5

@@ -8,7 +8,7 @@ from typing import Any
 
 from lockstep.errors import LockstepError
 from lockstep.lab.emulated_network import INTERFACE, EmulatedNetwork
-from lockstep.lab.together import Program, together
+from lockstep.launch.run_all import Program, together
 from lockstep.run.journal import read
 
 Line = dict[str, Any]

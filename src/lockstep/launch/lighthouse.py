@@ -7,7 +7,7 @@ for every step whatever one sets, and because torch stays out of the launcher.
 import signal
 import sys
 
-from lockstep.parent import die_with_parent
+from lockstep.process import die_with_parent
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from lockstep.config import RunConfig
 from lockstep.errors import LockstepError, PortTaken
 from lockstep.files import write_json
 from lockstep.notices import print_error, warn
-from lockstep.parent import die_with_parent, leave_after
+from lockstep.process import die_with_parent, leave_after
 from lockstep.remote.place import is_remote, working_folder
 from lockstep.run import environment_variables
 from lockstep.run.directory import RunDirectory
@@ -134,7 +134,7 @@ def _enter_and_train(config: RunConfig, run: RunDirectory, team: "Team", place: 
 
 def _enter_and_train_elastic(config: RunConfig, run: RunDirectory, team: "Team", place: str | Path) -> str:
     """Trains as one of several workers that may die and come back. They share the lock; the first writes the records."""
-    from lockstep.chatter import aside
+    from lockstep.stderr_log import aside
 
     if is_remote(place):
         raise LockstepError(

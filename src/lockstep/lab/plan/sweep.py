@@ -19,10 +19,10 @@ from lockstep.errors import LockstepError
 from lockstep.files import read_json, write_json
 from lockstep.lab.emulated_network import EmulatedNetwork
 from lockstep.lab.plan.costs import Pipe
-from lockstep.lab.together import Program, together
 from lockstep.lab.trial import place
+from lockstep.launch.run_all import Program, together
 from lockstep.notices import print_error
-from lockstep.parent import leave_after
+from lockstep.process import leave_after
 
 SIZES = [2**power for power in range(14, 24)]
 LARGE = 2**20

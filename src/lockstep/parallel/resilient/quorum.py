@@ -27,7 +27,7 @@ from torchft.checkpointing._serialization import _streaming_load
 from torchft.coordination import LighthouseClient
 from torchft.manager import REPLICA_ID_KEY
 
-from lockstep import chatter
+from lockstep import stderr_log
 from lockstep.errors import LockstepError
 from lockstep.parallel.strategy import Context
 
@@ -188,7 +188,7 @@ class Quorum:
         """Settles who takes part in the step after `step`. A worker that is behind copies the state of a peer."""
         if self._manager is None:
             self._manager = self._open()
-        chatter.trim()
+        stderr_log.trim()
         manager, made = self._manager, self._group.made
         failures: list[str] = []
         while True:

@@ -5,11 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lockstep import chatter
+from lockstep import stderr_log
 
 PROGRAM = """
 import os, sys
-from lockstep.chatter import aside
+from lockstep.stderr_log import aside
 with aside(sys.argv[1]):
     os.write(2, b"from a library\\n")
     print("for the person", file=sys.stderr)
@@ -27,14 +27,14 @@ def test_descriptor_2_goes_aside_and_comes_back(tmp_path: Path) -> None:
 
 def test_a_long_log_starts_anew_and_nothing_else_is_ever_cut(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    with chatter.aside(log):
-        os.write(2, b"x" * chatter.LIMIT)
-        chatter.trim()
-        assert log.stat().st_size == chatter.LIMIT
+    with stderr_log.aside(log):
+        os.write(2, b"x" * stderr_log.LIMIT)
+        stderr_log.trim()
+        assert log.stat().st_size == stderr_log.LIMIT
         os.write(2, b"y")
-        chatter.trim()
+        stderr_log.trim()
         os.write(2, b"z")
     assert log.read_text() == "z"
     before = os.fstat(2).st_size
-    chatter.trim()
+    stderr_log.trim()
     assert os.fstat(2).st_size == before

@@ -9,7 +9,7 @@ PROGRAM = """
 import atexit, os
 from lockstep.errors import LockstepError
 from lockstep.notices import print_error
-from lockstep.parent import leave_after
+from lockstep.process import leave_after
 
 def work():
     print("working")

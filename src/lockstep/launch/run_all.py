@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import IO
 
-from lockstep.launch.member import heard
+from lockstep.launch.supervisor import heard
 
 TIED = ["setpriv", "--pdeathsig", "KILL"]
 """Before a command, where there is such a program: the kernel kills it when its starter dies, by whatever."""

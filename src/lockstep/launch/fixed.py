@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep.errors import LockstepError, PortTaken
-from lockstep.launch.member import Member, heard
+from lockstep.launch.supervisor import Member, heard
 
 AGAIN = "Start the same command again: it goes on from the last checkpoint."
 GRACE_SECONDS = 5.0

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep.errors import LockstepError, missing
-from lockstep.launch.local import Stopped, free_port_or, threads
-from lockstep.launch.member import Member, heard
+from lockstep.launch.fixed import Stopped, free_port_or, threads
+from lockstep.launch.supervisor import Member, heard
 
 FRUITLESS = 3
 """A worker that died so often in a row before its first step is not started again."""
