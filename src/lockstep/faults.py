@@ -13,7 +13,7 @@ import signal
 import time
 from dataclasses import dataclass
 
-from lockstep.process import restarts
+from lockstep.process import count_restarts
 
 PHASES = (
     "input",
@@ -87,7 +87,7 @@ def at(phase: str, step: int | None = None) -> str | None:
     rank, now = int(os.environ.get("RANK", "0")), _current_step if step is None else step
     for fault in _faults:
         matches = fault.phase == phase and fault.rank in (None, rank) and fault.step in (None, now)
-        if matches and fault.restarts in (None, restarts()):
+        if matches and fault.restarts in (None, count_restarts()):
             if fault.action in _SIGNALS:
                 os.kill(os.getpid(), _SIGNALS[fault.action])
             elif fault.action == "error":
@@ -102,5 +102,5 @@ def slow(phase: str, seconds: float) -> None:
     rank = int(os.environ.get("RANK", "0")) if _faults else 0
     for fault in _faults:
         matches = fault.action == "slow" and fault.phase == phase and fault.rank in (None, rank)
-        if matches and fault.restarts in (None, restarts()):
+        if matches and fault.restarts in (None, count_restarts()):
             time.sleep((fault.times - 1) * seconds + fault.ms / 1000)

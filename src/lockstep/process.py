@@ -1,4 +1,4 @@
-"""A process and the one that started it."""
+"""How one process among several starts and ends."""
 
 import ctypes
 import os
@@ -11,29 +11,31 @@ from typing import NoReturn
 from lockstep.errors import LockstepError
 
 
-def restarts() -> int:
-    """How often the launcher, ours or torchrun, has started this worker again."""
+def count_restarts() -> int:
+    """Returns how many times the launcher, ours or torchrun, has restarted this worker."""
     return int(os.environ.get("LOCKSTEP_RESTARTS") or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def die_with_parent() -> None:
-    """Asks the kernel to kill this process when its launcher dies, so that no orphan goes on writing the run."""
+    """Asks the kernel to kill this process when its parent dies, so that no orphan continues to write to the run."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
         launcher = os.environ.get("LOCKSTEP_LAUNCHER")
-        if launcher is not None and os.getppid() != int(launcher):  # it died before we asked
+        if launcher is not None and os.getppid() != int(launcher):  # it died before the kernel was asked
             os._exit(1)
 
 
-def leave_after(work: Callable[[], object], tell: Callable[[LockstepError], None]) -> NoReturn:
-    """Does the work of one of several processes and ends this one at once, before Python takes itself apart: the others
-    learn of a failure by that, and gloo's threads, which free the tensors of the last collective when they come to it,
-    would meet a Python that is gone and end a finished run in SIGABRT."""
+def run_then_exit(work: Callable[[], object], report: Callable[[LockstepError], None]) -> NoReturn:
+    """Calls `work`, reports its error if it raises one, and ends this process without Python's cleanup.
+
+    The other processes notice a failure by this exit, so it must not wait for anything. Gloo's threads may also still
+    free tensors of the last collective: after Python's cleanup that would abort a finished run.
+    """
     code = 0
     try:
         work()
     except LockstepError as error:
-        tell(error)
+        report(error)
         code = error.code
     except SystemExit as leaving:
         code = int(leaving.code or 0)

@@ -1,4 +1,4 @@
-"""Keeps a library that writes to file descriptor 2 whatever one sets out of a person's terminal."""
+"""Redirects file descriptor 2 to a log file, away from libraries that write to a person's terminal."""
 
 import os
 import stat
@@ -7,32 +7,33 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-LIMIT = 2**20
-_aside = False
+MAX_BYTES = 2**20
+_is_redirected = False
 
 
 @contextmanager
-def aside(log: Path | str) -> Iterator[None]:
-    """Descriptor 2 leads to a file, where a crash leaves its words too; Python's `sys.stderr` still reaches the person."""
-    global _aside
-    before, person = sys.stderr, os.dup(2)
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+def redirect_stderr(path: Path | str) -> Iterator[None]:
+    """Redirects descriptor 2 to a file for the duration of the block. The messages of a crash end there too. Python's
+    `sys.stderr` still writes to the terminal."""
+    global _is_redirected
+    before, terminal = sys.stderr, os.dup(2)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(file, 2)
     os.close(file)
-    sys.stderr = os.fdopen(person, "w", buffering=1, encoding=before.encoding, errors=before.errors)
-    _aside = True
+    sys.stderr = os.fdopen(terminal, "w", buffering=1, encoding=before.encoding, errors=before.errors)
+    _is_redirected = True
     try:
         yield
     finally:
-        _aside = False
-        os.dup2(person, 2)
+        _is_redirected = False
+        os.dup2(terminal, 2)
         sys.stderr.close()
         sys.stderr = before
 
 
-def trim() -> None:
-    """Starts the file anew when it has become long: what was said last matters, and a long run says a lot."""
-    if _aside:
+def truncate_if_long() -> None:
+    """Empties the log file when it has more than MAX_BYTES: only the last messages matter."""
+    if _is_redirected:
         facts = os.fstat(2)
-        if stat.S_ISREG(facts.st_mode) and facts.st_size > LIMIT:
+        if stat.S_ISREG(facts.st_mode) and facts.st_size > MAX_BYTES:
             os.ftruncate(2, 0)

@@ -18,7 +18,7 @@ from lockstep.parallel.sharded.fsdp import Sharded
 from lockstep.parallel.single import Single
 from lockstep.parallel.strategy import Context, Strategy
 from lockstep.parallel.strategy_settings import ShardedSettings
-from lockstep.process import leave_after
+from lockstep.process import run_then_exit
 from lockstep.team import join
 from lockstep.watch.clock import PhaseClock
 
@@ -135,4 +135,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    leave_after(main, print_error)
+    run_then_exit(main, print_error)

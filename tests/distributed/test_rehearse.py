@@ -14,7 +14,7 @@ import pytest
 
 from conftest import Tiny, command, emulated_network, lockstep, steps
 from lockstep.lab.emulated_network import EmulatedNetwork
-from lockstep.launch.run_all import Program, together
+from lockstep.launch.run_all import Program, run_all
 
 pytestmark = emulated_network
 
@@ -86,7 +86,7 @@ def stream(link: str) -> float:
             Program(host.command([sys.executable, "-c", text]), {})
             for host, text in zip(network.members, (TAKE, SEND), strict=True)
         ]
-        assert together(programs, lambda: counts.append((time.monotonic(), network.sent()[1]))) == ""
+        assert run_all(programs, lambda: counts.append((time.monotonic(), network.sent()[1]))) == ""
     under_way = [count for count in counts if counts[-1][1] * 0.2 < count[1] < counts[-1][1] * 0.9]
     (begin, first), (end, last) = under_way[0], under_way[-1]
     return 8 * (last - first) / (end - begin)

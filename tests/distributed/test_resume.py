@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from conftest import LSTM, Tiny, children, command, lockstep, manifest, running, steps, weights
-from lockstep.launch.fixed import free_port_or
+from lockstep.launch.fixed import find_free_port
 from lockstep.run.best import Evaluation, find_best
 from lockstep.run.journal import lines
 
@@ -204,7 +204,7 @@ def test_killing_the_launcher_leaves_no_orphan_and_no_damage(tiny: Tiny, tmp_pat
 @pytest.mark.slow
 def test_workers_that_do_not_share_the_run_folder_are_told_before_they_train(tiny: Tiny, tmp_path: Path) -> None:
     common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
-    environment = os.environ | common | {"MASTER_PORT": str(free_port_or(0))}
+    environment = os.environ | common | {"MASTER_PORT": str(find_free_port())}
     workers = [
         subprocess.Popen(
             command("train", tiny.config, "train.timeout_seconds=20", "--run", tmp_path / f"machine-{rank}"),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from conftest import Tiny, command, lockstep, steps, weights
-from lockstep.launch.fixed import free_port_or
+from lockstep.launch.fixed import find_free_port
 from lockstep.run.journal import read
 
 HOST_KEYS = {"cores", "memory", "disk", "network", "gpus"}
@@ -138,7 +138,7 @@ def _can_rename_host() -> bool:
 @pytest.mark.skipif(not _can_rename_host(), reason="needs root and a UTS namespace to rename a host")
 def test_one_worker_of_each_host_samples_it(tiny: Tiny, tmp_path: Path) -> None:
     train = command("train", tiny.config, "watch.sample_seconds=0.1", "--run", tmp_path)
-    rendezvous = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port_or(0))}
+    rendezvous = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(find_free_port())}
     workers = [
         subprocess.Popen(
             ["unshare", "--uts", "sh", "-c", 'hostname "$0"; exec "$@"', host, *train],

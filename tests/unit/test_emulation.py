@@ -10,7 +10,7 @@ import pytest
 from lockstep.errors import LockstepError
 from lockstep.lab.emulated_network import EmulatedNetwork, check_able, rate_bits
 from lockstep.lab.rehearsal import EmulatedCluster, Meter
-from lockstep.launch.run_all import Program, together
+from lockstep.launch.run_all import Program, run_all
 
 
 @pytest.mark.parametrize(("text", "bits"), [("100mbit", 1e8), ("1gbit", 1e9), ("2.5Gbit", 2.5e9), ("800bit", 800)])
@@ -59,19 +59,19 @@ def python(text: str) -> Program:
 
 def test_programs_that_succeed_say_nothing() -> None:
     looks: list[None] = []
-    assert together([python("import time; time.sleep(0.3)")] * 2, lambda: looks.append(None)) == ""
+    assert run_all([python("import time; time.sleep(0.3)")] * 2, lambda: looks.append(None)) == ""
     assert looks
 
 
 def test_the_sentence_of_the_first_that_failed_is_returned() -> None:
     failing = "import sys; print('noise\\nError: No corpus.\\n       Prepare it.\\nmore', file=sys.stderr); sys.exit(2)"
-    assert together([python("import time; time.sleep(0.5)"), python(failing)]) == "No corpus. Prepare it."
+    assert run_all([python("import time; time.sleep(0.5)"), python(failing)]) == "No corpus. Prepare it."
 
 
 def test_without_a_sentence_the_last_lines_are_returned() -> None:
-    said = together([python("raise ValueError('three is not four')")])
+    said = run_all([python("raise ValueError('three is not four')")])
     assert said.endswith("ValueError: three is not four")
-    assert together([python("import sys; sys.exit(3)")]) == "it said nothing"
+    assert run_all([python("import sys; sys.exit(3)")]) == "it said nothing"
 
 
 def test_programs_die_with_their_starter(tmp_path: Path) -> None:
@@ -79,8 +79,8 @@ def test_programs_die_with_their_starter(tmp_path: Path) -> None:
     mark = tmp_path / "pid"
     inner = f"import os, time; open({str(mark)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
     outer = (
-        "import sys; from lockstep.launch.run_all import Program, together\n"
-        f"together([Program([sys.executable, '-c', {inner!r}], {{}})])"
+        "import sys; from lockstep.launch.run_all import Program, run_all\n"
+        f"run_all([Program([sys.executable, '-c', {inner!r}], {{}})])"
     )
     process = subprocess.Popen([sys.executable, "-c", outer])
     while not (mark.exists() and mark.read_text()):

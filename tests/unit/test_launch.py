@@ -12,7 +12,8 @@ import torch
 from lockstep.config import load
 from lockstep.errors import LockstepError, PortTaken
 from lockstep.files import write_json
-from lockstep.launch.engine import joined
+from lockstep.launch import fixed
+from lockstep.launch.engine import adopt_engine_environment
 from lockstep.run.directory import RunDirectory
 from lockstep.team import pick_device
 from lockstep.train import resume
@@ -33,7 +34,7 @@ def worker(*ends: str) -> list[str]:
 
 def failure(*ends: str, servers: int = 0) -> LockstepError:
     with pytest.raises(LockstepError) as caught:
-        fixed.launch(worker(*ends), len(ends) - servers, servers)
+        fixed.launch_fixed(worker(*ends), len(ends) - servers, servers)
     return caught.value
 
 
@@ -69,13 +70,13 @@ def test_a_port_that_is_taken_is_chosen_again_and_told_when_it_still_is() -> Non
 def test_a_port_that_was_taken_meanwhile_is_chosen_again(monkeypatch: pytest.MonkeyPatch) -> None:
     ports: list[int] = []
 
-    def once(command: list[str], workers: int, servers: int, port: int, spare: range, stop_seconds: int) -> None:
+    def once(command: list[str], workers: int, servers: int, port: int, expendable: range, stop_seconds: int) -> None:
         ports.append(port)
         if len(ports) == 1:
             raise PortTaken("Port 1 is already in use.")
 
-    monkeypatch.setattr(fixed, "_launch", once)
-    fixed.launch(["true"], 2)
+    monkeypatch.setattr(fixed, "_launch_once", once)
+    fixed.launch_fixed(["true"], 2)
     assert len(ports) == 2
 
 
@@ -94,19 +95,19 @@ def test_a_worker_that_hangs_after_another_s_end_is_not_left_behind(tmp_path: Pa
 
 def test_a_signal_is_passed_on_also_to_those_that_do_not_listen_yet(tmp_path: Path) -> None:
     stop = "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.5), os._exit(0))); os.kill(os.getppid(), signal.SIGTERM)"
-    assert fixed.launch(worker(f"{stop}; time.sleep(600)", "time.sleep(600)"), 2) == fixed.Stopped(signal.SIGTERM)
+    assert fixed.launch_fixed(worker(f"{stop}; time.sleep(600)", "time.sleep(600)"), 2) == signal.SIGTERM
 
 
 def test_the_others_may_do_without_any_but_the_first() -> None:
     die = "os.kill(os.getpid(), signal.SIGKILL)"
-    assert fixed.launch(worker("time.sleep(0.5)", die), 2, do_without=True) is None
+    assert fixed.launch_fixed(worker("time.sleep(0.5)", die), 2, can_lose_workers=True) is None
     with pytest.raises(LockstepError, match="Worker 0"):
-        fixed.launch(worker(die, "time.sleep(0.5)"), 2, do_without=True)
+        fixed.launch_fixed(worker(die, "time.sleep(0.5)"), 2, can_lose_workers=True)
 
 
 def test_the_others_may_do_without_one_that_has_no_memory_left(capfd: pytest.CaptureFixture[str]) -> None:
     full = "tell_launcher(OutOfMemory('Worker ran out of memory.', 'Take more.')); raise SystemExit(1)"
-    assert fixed.launch(worker("time.sleep(0.5)", full), 2, do_without=True) is None
+    assert fixed.launch_fixed(worker("time.sleep(0.5)", full), 2, can_lose_workers=True) is None
     assert "ended with exit code 1 (out of memory); the others go on." in capfd.readouterr().err
     assert failure("time.sleep(0.5)", full).message == "Worker ran out of memory."
 
@@ -119,15 +120,15 @@ def test_the_error_file_is_plain_json(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_mpirun_gives_rank_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
-        monkeypatch.setenv(name, "")  # so that what `joined` sets is undone
+        monkeypatch.setenv(name, "")  # so that what the call sets is undone
         monkeypatch.delenv(name)
-    assert not joined()
+    assert not adopt_engine_environment()
     for name, value in {"RANK": "3", "SIZE": "4", "LOCAL_RANK": "1", "LOCAL_SIZE": "2"}.items():
         monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", value)
     with pytest.raises(LockstepError, match="MASTER_ADDR"):
-        joined()
+        adopt_engine_environment()
     monkeypatch.setenv("MASTER_ADDR", "node1")
-    assert joined()
+    assert adopt_engine_environment()
 
 
 @pytest.mark.parametrize(

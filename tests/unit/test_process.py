@@ -1,4 +1,4 @@
-"""How a process among several leaves."""
+"""How one process among several ends."""
 
 import subprocess
 import sys
@@ -9,14 +9,14 @@ PROGRAM = """
 import atexit, os
 from lockstep.errors import LockstepError
 from lockstep.notices import print_error
-from lockstep.process import leave_after
+from lockstep.process import run_then_exit
 
 def work():
     print("working")
     {work}
 
 atexit.register(os.abort)
-leave_after(work, print_error)
+run_then_exit(work, print_error)
 """
 
 
@@ -31,7 +31,7 @@ leave_after(work, print_error)
         ("1 / 0", 1, "ZeroDivisionError: division by zero\n"),
     ],
 )
-def test_a_worker_leaves_before_python_takes_itself_apart(work: str, code: int, told: str) -> None:
+def test_a_worker_ends_without_the_cleanup_of_python(work: str, code: int, told: str) -> None:
     words = [sys.executable, "-c", PROGRAM.format(work=work)]
     result = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout) == (code, "working\n")

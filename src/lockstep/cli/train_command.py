@@ -59,9 +59,9 @@ def run_training(
 ) -> None:
     """Trains in this process, in workers of our own, or as a worker of somebody else's; then prints the summary."""
     from lockstep.cli.common import prepare_corpus
-    from lockstep.launch.engine import joined
+    from lockstep.launch.engine import adopt_engine_environment
     from lockstep.notices import print_error
-    from lockstep.process import die_with_parent, leave_after
+    from lockstep.process import die_with_parent, run_then_exit
     from lockstep.remote.place import is_remote
     from lockstep.remote.store import Store
     from lockstep.run.directory import RunDirectory
@@ -69,7 +69,7 @@ def run_training(
     from lockstep.train.resume import check_resume
 
     begin = time.time()
-    if joined():
+    if adopt_engine_environment():
         die_with_parent()
 
         def work() -> None:
@@ -77,7 +77,7 @@ def run_training(
             if os.environ["RANK"] == "0":
                 _close(run, as_json, show, None, begin)
 
-        leave_after(work, print_error)
+        run_then_exit(work, print_error)
     if is_remote(run):
         Store(str(run)).read("config.yaml")  # a store that cannot be used shows before the corpus is prepared
     else:
@@ -121,7 +121,6 @@ def _devices(config: "RunConfig") -> int:
 
 def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int | None:
     """Returns the signal that ended the launch, if one did."""
-    from lockstep.launch.fixed import launch
     from lockstep.train import worker
 
     servers = config.strategy.servers if config.strategy.name == "server" else 0
@@ -130,14 +129,14 @@ def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int
         return None
     program = [sys.executable, "-m", "lockstep.train.worker", str(run), config.model_dump_json()]
     if config.strategy.name == "resilient":
-        from lockstep.launch import elastic
+        from lockstep.launch.elastic import launch_elastic
 
         resilient, patience = config.strategy, config.train.timeout_seconds
-        stopped = elastic.launch(program, workers, resilient.restarts, resilient.dead_after_seconds, patience, port)
-    else:
-        apart = servers > 0 and config.strategy.name == "server" and config.strategy.mode == "async"
-        stopped = launch(program, workers, servers, port, do_without=apart)
-    return stopped.signal if stopped else None
+        return launch_elastic(program, workers, resilient.restarts, resilient.dead_after_seconds, patience, port)
+    from lockstep.launch.fixed import launch_fixed
+
+    is_async = servers > 0 and config.strategy.name == "server" and config.strategy.mode == "async"
+    return launch_fixed(program, workers, servers, port, can_lose_workers=is_async)
 
 
 def _close(run: str | Path, as_json: bool, show: bool, told_to_stop: int | None, begin: float) -> None:

@@ -17,7 +17,7 @@ from lockstep.explain.reading.measured_steps import MeasuredSteps
 from lockstep.explain.reading.record import Record
 from lockstep.explain.summary import summary_of
 from lockstep.lab.emulated_network import INTERFACE, EmulatedHost, EmulatedNetwork, rate_bits
-from lockstep.launch.run_all import Program, together
+from lockstep.launch.run_all import Program, run_all
 
 PORT = 29400
 COUNT_SECONDS = 0.5
@@ -122,7 +122,7 @@ def rehearse(
         programs = [
             _program(host, number, cluster, run, config, settings, whole) for number, host in enumerate(network.members)
         ]
-        errors = together(programs, look)
+        errors = run_all(programs, look)
         meter.look(last=True)
     if errors:
         raise LockstepError(f"The rehearsal failed: {errors}", f"What there is of it is in {run}.")

@@ -8,7 +8,7 @@ from typing import Any
 
 from lockstep.errors import LockstepError
 from lockstep.lab.emulated_network import INTERFACE, EmulatedNetwork
-from lockstep.launch.run_all import Program, together
+from lockstep.launch.run_all import Program, run_all
 from lockstep.run.journal import read
 
 Line = dict[str, Any]
@@ -58,7 +58,7 @@ def attempt(
             Program(host.command(program), environment | place(rank, network))
             for rank, host in enumerate(network.members)
         ]
-    errors = together(programs)
+    errors = run_all(programs)
     if errors:
         raise LockstepError(f"A trial run failed: {errors}")
     return Trial(run, [read(run / "journal", rank).steps for rank in range(workers)])

@@ -1,1 +1,1 @@
-"""Starts the same worker anywhere."""
+"""Starts processes on this machine and watches them until they end."""

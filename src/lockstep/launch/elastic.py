@@ -1,140 +1,124 @@
-"""Workers on this machine that come and go one by one, and the lighthouse at which they meet.
+"""Runs the workers of strategy `resilient` on this machine: each one that dies is restarted by itself.
 
-Each is a restart group of its own: when it dies, it alone is started again. torch's elastic agent, one per worker, would
-also start a worker again that has said what is wrong, and would not hear signals in a thread.
+torchft's lighthouse, which knows which workers are alive, runs beside them. torch's elastic agent, one per worker, would
+also restart a worker that has reported what is wrong, and handles no signals in a thread.
 """
 
 import importlib.util
 import os
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
-from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep.errors import LockstepError, missing
-from lockstep.launch.fixed import Stopped, free_port_or, threads
-from lockstep.launch.supervisor import Member, heard
+from lockstep.launch.fixed import STOP_SECONDS, choose_threads, find_free_port
+from lockstep.launch.supervisor import ChildProcess, Supervisor, _notify
 
-FRUITLESS = 3
-"""A worker that died so often in a row before its first step is not started again."""
-
-
-@dataclass
-class Group:
-    """One worker and its restarts."""
-
-    member: Member
-    restarts: int = 0
-    fruitless: int = 0
-
-    def told(self) -> LockstepError | None:
-        """What the worker said is wrong. That it lost the others is no reason to give it up."""
-        kind, words = self.member.told() or ("", None)
-        return None if kind == "lost" else words
+MAX_EARLY_DEATHS = 3
+"""A worker that died this many times in a row before its first step is not restarted."""
 
 
-class Groups:
-    """All workers of a launch, and the lighthouse. In `folder` workers leave marks and what is wrong."""
+class ElasticWorkers:
+    """The workers of one launch and the lighthouse. Workers leave marks of their progress in the folder LOCKSTEP_START."""
 
     def __init__(
-        self, command: list[str], workers: int, lighthouse: list[str], restarts: int, environment: dict[str, str]
+        self,
+        supervisor: Supervisor,
+        command: list[str],
+        workers: int,
+        lighthouse: list[str],
+        max_restarts: int,
+        environment: dict[str, str],
     ) -> None:
-        self.command, self.lighthouse, self.restarts, self.environment = command, lighthouse, restarts, environment
-        self.workers = workers
+        self.supervisor, self.command, self.workers = supervisor, command, workers
+        self.lighthouse, self.max_restarts, self.environment = lighthouse, max_restarts, environment
         self.folder = Path(environment["LOCKSTEP_START"])
+        self.restarts = [0] * workers  # of each worker
+        self.early_deaths = [0] * workers  # of each worker, in a row
         self.finished = 0
         self.failures: list[LockstepError] = []
-        self.light = self._light()
-        self.live = [Group(self._start(rank, 0)) for rank in range(workers)]
+        self._start_lighthouse()
+        for rank in range(workers):
+            self._start(rank)
 
-    def _light(self) -> "subprocess.Popen[bytes]":
-        return subprocess.Popen(
+    def run(self) -> None:
+        """Restarts what dies until every worker has finished or is given up, or the time to stop is over."""
+        for child in self.supervisor.exits():
+            if child.is_helper:
+                self._start_lighthouse()
+            else:
+                self._handle_exit(child)
+
+    def _start_lighthouse(self) -> None:
+        process = subprocess.Popen(
             self.lighthouse, env=self.environment, stderr=subprocess.DEVNULL, start_new_session=True
         )
+        self.supervisor.watch(ChildProcess("Lighthouse", process, is_helper=True))
 
-    def _start(self, rank: int, restarts: int) -> Member:
-        again = self.environment | {"LOCKSTEP_RESTARTS": str(restarts)}
-        return Member.start(self.command, rank, self.workers, again, self.folder)
+    def _start(self, rank: int) -> None:
+        environment = self.environment | {"LOCKSTEP_RESTARTS": str(self.restarts[rank])}
+        self.supervisor.start_worker(self.command, rank, self.workers, environment, self.folder)
 
-    def tend(self, stopping: bool) -> None:
-        """Starts again what died, unless that is pointless or everything is about to end."""
-        if self.light.poll() is not None:
-            self.light = self._light()
-        for group in [group for group in self.live if group.member.process.poll() is not None]:
-            failure = group.told()
-            if group.member.process.returncode == 0 or (stopping and failure is None):
-                self.live.remove(group)
-                self.finished += group.member.process.returncode == 0
-                continue
-            if failure is None:
-                failure = self._again(group)
-            if failure is not None:
-                self.live.remove(group)
-                self.failures.append(failure)
-                (self.folder / f"ready-{group.member.rank}").touch()  # nobody need wait for it
-                if self.live:
-                    print(f"Worker {group.member.rank} is given up, the others go on. {failure}", file=sys.stderr)
+    def _handle_exit(self, child: ChildProcess) -> None:
+        reported = child.read_error()
+        failure = reported.error if reported and reported.kind != "lost" else None
+        if child.exit_code == 0 or (self.supervisor.signals and failure is None):
+            self.finished += child.exit_code == 0
+            return
+        failure = failure or self._restart(child)
+        if failure is not None:
+            self.failures.append(failure)
+            (self.folder / f"ready-{child.rank}").touch()  # the others need not wait for it at the start
+            if any(not other.is_helper for other in self.supervisor.children):
+                _notify(f"Worker {child.rank} is given up, the others go on. {failure}")
 
-    def _again(self, group: Group) -> LockstepError | None:
-        fruitful = (self.folder / f"stepped-{group.member.rank}-{group.restarts}").exists()
-        group.fruitless = 0 if fruitful else group.fruitless + 1
-        if group.fruitless >= FRUITLESS or group.restarts >= self.restarts:
-            often = f"{FRUITLESS} times in a row before its first step" if group.fruitless >= FRUITLESS else "too often"
-            after = f"after {group.restarts} restart{'s' * (group.restarts != 1)}"
-            return LockstepError(f"{group.member.end()}: it died {often}, {after}.", "See logs/ in the run folder.")
-        group.restarts += 1
-        print(f"{group.member.end()}; started again ({group.restarts} of {self.restarts} restarts).", file=sys.stderr)
-        group.member = self._start(group.member.rank, group.restarts)
+    def _restart(self, child: ChildProcess) -> LockstepError | None:
+        """Starts a dead worker again, or returns why it is given up."""
+        rank, restarts = child.rank, self.restarts[child.rank]
+        has_stepped = (self.folder / f"stepped-{rank}-{restarts}").exists()
+        self.early_deaths[rank] = 0 if has_stepped else self.early_deaths[rank] + 1
+        is_hopeless = self.early_deaths[rank] >= MAX_EARLY_DEATHS
+        if is_hopeless or restarts >= self.max_restarts:
+            often = f"{MAX_EARLY_DEATHS} times in a row before its first step" if is_hopeless else "too often"
+            after = f"after {restarts} restart{'s' * (restarts != 1)}"
+            return LockstepError(f"{child.describe_exit()}: it died {often}, {after}.", "See logs/ in the run folder.")
+        self.restarts[rank] += 1
+        _notify(f"{child.describe_exit()}; started again ({restarts + 1} of {self.max_restarts} restarts).")
+        self._start(rank)
         return None
 
-    def pass_on(self, number: int) -> None:
-        for group in self.live:
-            group.member.process.send_signal(number)
 
-
-def launch(
+def launch_elastic(
     command: list[str],
     workers: int,
-    restarts: int,
+    max_restarts: int,
     dead_after_seconds: float,
     wait_seconds: float,
     port: int = 0,
-    stop_seconds: int = 120,
-) -> Stopped | None:
-    """Runs `workers` copies of `command` (a program and its arguments) and waits. Each finds its place in RANK,
-    WORLD_SIZE and TORCHFT_LIGHTHOUSE. Returns normally when at least one of them came to the end; SIGTERM and SIGINT are
-    passed on to the workers, which then have `stop_seconds` to save."""
+    stop_seconds: int = STOP_SECONDS,
+) -> int | None:
+    """Runs `command` once for every worker and waits until each has finished or is given up. Each reads its place from
+    RANK, WORLD_SIZE and TORCHFT_LIGHTHOUSE. Returns the stop signal that ended the launch, if one did. Raises an error
+    only if no worker finished."""
     if importlib.util.find_spec("torchft") is None:
         raise missing("strategy.name=resilient", "torchft", "resilient")
-    port = free_port_or(port)
+    port = find_free_port(port)
     lighthouse = [sys.executable, "-m", "lockstep.launch.lighthouse"]
     lighthouse += [str(port), str(wait_seconds), str(dead_after_seconds)]
-    with tempfile.TemporaryDirectory(prefix="lockstep-") as folder, heard() as signals:
+    with tempfile.TemporaryDirectory(prefix="lockstep-") as folder, Supervisor(stop_seconds) as supervisor:
         environment = os.environ | {
             "WORLD_SIZE": str(workers),
             "LOCAL_WORLD_SIZE": str(workers),
-            "OMP_NUM_THREADS": threads(workers),
+            "OMP_NUM_THREADS": choose_threads(workers),
             "TORCHFT_LIGHTHOUSE": f"http://127.0.0.1:{port}",
             "LOCKSTEP_LAUNCHER": str(os.getpid()),
             "LOCKSTEP_LAUNCH": uuid.uuid4().hex,
             "LOCKSTEP_START": folder,
         }
-        groups = Groups(command, workers, lighthouse, restarts, environment)
-        deadline = None
-        while groups.live:
-            if signals and deadline is None:
-                groups.pass_on(signals[0])
-                deadline = time.monotonic() + stop_seconds
-            elif deadline is not None and time.monotonic() > deadline:
-                groups.pass_on(signal.SIGKILL)
-            groups.tend(stopping=bool(signals))
-            time.sleep(0.05)
-        groups.light.kill()
-        groups.light.wait()
-    if groups.failures and not groups.finished:
-        raise groups.failures[0]
-    return Stopped(signals[0]) if signals else None
+        launched = ElasticWorkers(supervisor, command, workers, lighthouse, max_restarts, environment)
+        launched.run()
+    if launched.failures and not launched.finished:
+        raise launched.failures[0]
+    return supervisor.signals[0] if supervisor.signals else None

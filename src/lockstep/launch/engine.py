@@ -1,12 +1,13 @@
-"""Finds out whether this process was started by torchrun, mpirun or another engine that gave it a rank."""
+"""Detects whether torchrun, mpirun or another engine started this process as one of its workers."""
 
 import os
 
 from lockstep.errors import LockstepError
 
 
-def joined() -> bool:
-    """True when an engine started us as one of its workers; the environment then has what torch.distributed reads."""
+def adopt_engine_environment() -> bool:
+    """Returns whether an engine started this process. If so, RANK, WORLD_SIZE and what else torch.distributed reads are
+    set in `os.environ`, whatever names the engine uses."""
     if "REPLICA_GROUP_ID" in os.environ and "NUM_REPLICA_GROUPS" in os.environ:  # torchft: an engine for each worker
         os.environ.update(RANK=os.environ["REPLICA_GROUP_ID"], WORLD_SIZE=os.environ["NUM_REPLICA_GROUPS"])
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
@@ -14,8 +15,8 @@ def joined() -> bool:
     if "OMPI_COMM_WORLD_RANK" not in os.environ:
         return False
     names = {"RANK": "RANK", "WORLD_SIZE": "SIZE", "LOCAL_RANK": "LOCAL_RANK", "LOCAL_WORLD_SIZE": "LOCAL_SIZE"}
-    for ours, theirs in names.items():
-        os.environ[ours] = os.environ[f"OMPI_COMM_WORLD_{theirs}"]
+    for name, open_mpi_name in names.items():
+        os.environ[name] = os.environ[f"OMPI_COMM_WORLD_{open_mpi_name}"]
     if os.environ["WORLD_SIZE"] == os.environ["LOCAL_WORLD_SIZE"]:
         os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     elif "MASTER_ADDR" not in os.environ:

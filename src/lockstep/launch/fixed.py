@@ -1,135 +1,118 @@
-"""Workers and servers on this machine, each a process that is watched. It knows a command, not what it does.
+"""Runs a fixed set of workers and servers on this machine: when one that the others need fails, the run ends.
 
-Several machines have engines of their own (torchrun, mpirun, Slurm): they start the same command. torch's elastic agent
-would do the same here, but importing it takes as long as importing torch in a worker, before the workers can start.
+Several machines have engines of their own (torchrun, mpirun, Slurm), which start `lockstep train` themselves. torch's
+elastic agent could do the work of this module, but importing it takes as long as importing torch in a worker.
 """
 
 import errno
 import os
 import signal
 import socket
-import sys
 import tempfile
-import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep.errors import LockstepError, PortTaken
-from lockstep.launch.supervisor import Member, heard
+from lockstep.launch.supervisor import ChildProcess, Supervisor, _notify
 
-AGAIN = "Start the same command again: it goes on from the last checkpoint."
+RESUME = "Start the same command again: it goes on from the last checkpoint."
 GRACE_SECONDS = 5.0
-"""After one has failed that all need, the others may say so themselves before they are killed."""
+"""How long the other processes may take to report their own failure after one has failed."""
+STOP_SECONDS = 120
+"""How long workers may take to save a checkpoint after a stop signal."""
 
 
-@dataclass(frozen=True)
-class Stopped:
-    """The workers ended because the launcher was told to stop."""
-
-    signal: int
-
-
-def free_port_or(port: int) -> int:
-    """`port`, checked to be free; 0 finds one."""
+def find_free_port(port: int = 0) -> int:
+    """Returns `port` if no other program uses it, or any free port for 0."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            taken = "is already in use" if error.errno == errno.EADDRINUSE else f"cannot be used: {error.strerror}"
+            why = "is already in use" if error.errno == errno.EADDRINUSE else f"cannot be used: {error.strerror}"
             raise LockstepError(
-                f"Port {port} {taken}.", "Give another with --port, or leave it out to take a free one.", code=2
+                f"Port {port} {why}.", "Give another with --port, or leave it out to take a free one.", code=2
             ) from None
         return int(probe.getsockname()[1])
 
 
-def threads(processes: int) -> str:
-    """OMP_NUM_THREADS of each, unless somebody has set it."""
+def choose_threads(processes: int) -> str:
+    """Returns OMP_NUM_THREADS for each of several processes: an equal share of the cores unless the user has set it."""
     return os.environ.get("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // processes)))
 
 
-def launch(
+def launch_fixed(
     command: list[str],
     workers: int,
     servers: int = 0,
     port: int = 0,
-    do_without: bool = False,
-    stop_seconds: int = 120,
-) -> Stopped | None:
-    """Runs a copy of `command` (a program and its arguments) for each worker and server and waits. Each finds its place
-    in RANK, WORLD_SIZE and so on; the servers come last. Returns normally when all of them succeed, or all but workers
-    that the others can do without: any but the first. SIGTERM and SIGINT are passed on to them, and the workers then have
-    `stop_seconds` to save."""
-    spare = range(1, workers) if do_without else range(0)
+    can_lose_workers: bool = False,
+    stop_seconds: int = STOP_SECONDS,
+) -> int | None:
+    """Runs `command` once for every worker and server and waits for all of them. Each reads its place from RANK,
+    WORLD_SIZE and so on; the servers have the last ranks. Returns the stop signal that ended the launch, if one did.
+
+    With `can_lose_workers` the launch continues after the death of any worker but the first.
+    """
+    expendable = range(1, workers) if can_lose_workers else range(0)
     try:
-        return _launch(command, workers, servers, free_port_or(port), spare, stop_seconds)
+        return _launch_once(command, workers, servers, find_free_port(port), expendable, stop_seconds)
     except PortTaken:
-        return _launch(command, workers, servers, free_port_or(port), spare, stop_seconds)
+        return _launch_once(command, workers, servers, find_free_port(port), expendable, stop_seconds)
 
 
-def _launch(
-    command: list[str], workers: int, servers: int, port: int, spare: range, stop_seconds: int
-) -> Stopped | None:
+def _launch_once(
+    command: list[str], workers: int, servers: int, port: int, expendable: range, stop_seconds: int
+) -> int | None:
     count = workers + servers
     environment = os.environ | {
         "WORLD_SIZE": str(count),
         "LOCAL_WORLD_SIZE": str(count),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
-        "OMP_NUM_THREADS": threads(count),
+        "OMP_NUM_THREADS": choose_threads(count),
     }
-    with tempfile.TemporaryDirectory(prefix="lockstep-") as folder, heard() as signals:
-        members = [Member.start(command, rank, workers, environment, Path(folder)) for rank in range(count)]
-        try:
-            failure = _watch(members, spare, signals, stop_seconds)
-        finally:
-            for member in members:
-                member.process.kill()
-                member.process.wait()
-        if failure is not None:
-            raise failure
-    return Stopped(signals[0]) if signals else None
+    with tempfile.TemporaryDirectory(prefix="lockstep-") as folder, Supervisor(stop_seconds) as supervisor:
+        for rank in range(count):
+            supervisor.start_worker(command, rank, workers, environment, Path(folder))
+        failed: list[ChildProcess] = []  # the first is the one that ended the launch
+        for child in supervisor.exits():
+            if child.exit_code != 0 and (failed or not _is_harmless(child, expendable, bool(supervisor.signals))):
+                failed.append(child)
+                supervisor.end_within(GRACE_SECONDS)
+        if failed:
+            raise _find_cause(failed)
+        if supervisor.children:
+            raise LockstepError(f"The workers did not stop within {stop_seconds} seconds.", RESUME)
+    return supervisor.signals[0] if supervisor.signals else None
 
 
-def _watch(members: list[Member], spare: range, signals: list[int], stop_seconds: int) -> LockstepError | None:
-    """Until all have ended, or one that all need has failed: then what to say of it."""
-    live, deadline = list(members), float("inf")
-    passed_on = False
-    while live:
-        if signals and not passed_on:
-            for member in live:
-                member.process.send_signal(signals[0])
-            passed_on, deadline = True, time.monotonic() + stop_seconds
-        for member in [member for member in live if member.process.poll() is not None]:
-            live.remove(member)
-            kind, _ = member.told() or ("", None)
-            if member.process.returncode == 0 or (signals and kind in ("", "lost")):
-                continue  # a signal may come before a worker listens
-            if member.rank not in spare or kind not in ("", "memory"):
-                return _cause(member, members)
-            why = " (out of memory)" if kind else ""
-            print(f"{member.end()}{why}; the others go on.", file=sys.stderr)
-        if time.monotonic() > deadline:
-            return LockstepError(f"The workers did not stop within {stop_seconds} seconds.", AGAIN)
-        time.sleep(0.05)
-    return None
+def _is_harmless(child: ChildProcess, expendable: range, is_stopping: bool) -> bool:
+    """Returns whether the launch continues although this process failed."""
+    reported = child.read_error()
+    kind = reported.kind if reported else ""
+    if is_stopping and kind in ("", "lost"):  # a stop signal may arrive before a worker handles it
+        return True
+    if child.rank not in expendable or kind not in ("", "memory"):
+        return False
+    why = " (out of memory)" if kind else ""
+    _notify(f"{child.describe_exit()}{why}; the others go on.")
+    return True
 
 
-def _cause(first: Member, members: list[Member]) -> LockstepError:
-    """What a member says of itself comes first, then the signal that killed one, then the connection lost by it."""
-    deadline = time.monotonic() + GRACE_SECONDS
-    while time.monotonic() < deadline and any(member.process.poll() is None for member in members):
-        time.sleep(0.05)
-    ended = [first, *(member for member in members if member is not first and member.process.poll())]
-    told = dict(reversed([said for member in ended if (said := member.told()) is not None]))
+def _find_cause(failed: list[ChildProcess]) -> LockstepError:
+    """Returns the error that tells most: one that a process reported about itself, then the exit of a process that
+    reported nothing, then a lost connection, which is only a consequence."""
+    reports = [(child, child.read_error()) for child in failed]
+    errors = {reported.kind: reported.error for _, reported in reversed(reports) if reported is not None}
     for kind in ("error", "memory"):
-        if kind in told:
-            return told[kind]
-    if "port" in told:
-        return PortTaken(told["port"].message, told["port"].remedy, told["port"].code)
-    silent = [member for member in ended if member.told() is None and member.process.returncode != -signal.SIGTERM]
-    if silent:
-        code = silent[0].process.returncode
-        hint = " (out of memory?)" if code == -signal.SIGKILL else "; see its message above" if code > 0 else ""
-        return LockstepError(f"{silent[0].end()}{hint}.", AGAIN)
-    return told.get("lost") or LockstepError("The workers were stopped by SIGTERM.", AGAIN)
+        if kind in errors:
+            return errors[kind]
+    if "port" in errors:
+        return PortTaken(errors["port"].message, errors["port"].remedy, errors["port"].code)
+    for child, reported in reports:
+        if reported is None and child.exit_code != -signal.SIGTERM:
+            is_error = child.exit_code is not None and child.exit_code > 0
+            is_killed = child.exit_code == -signal.SIGKILL
+            hint = " (out of memory?)" if is_killed else "; see its message above" if is_error else ""
+            return LockstepError(f"{child.describe_exit()}{hint}.", RESUME)
+    return errors.get("lost") or LockstepError("The workers were stopped by SIGTERM.", RESUME)

@@ -1,7 +1,7 @@
-"""torchft's lighthouse as a process: it knows which workers are there.
+"""Runs torchft's lighthouse, which knows which workers are alive.
 
-`python -m lockstep.launch.lighthouse PORT JOIN_SECONDS DEAD_SECONDS`. It has a process of its own because it writes lines
-for every step whatever one sets, and because torch stays out of the launcher.
+`python -m lockstep.launch.lighthouse PORT JOIN_SECONDS DEAD_SECONDS`. The lighthouse is a separate process because it logs
+every step, which no setting turns off, and because the launcher does not import torch.
 """
 
 import signal

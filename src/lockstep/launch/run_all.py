@@ -1,74 +1,62 @@
-"""Programs that run at the same time and end together, whatever ends this one."""
+"""Runs several programs at the same time. When this process ends for any reason, they end too."""
 
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import IO
 
-from lockstep.launch.supervisor import heard
+from lockstep.launch.supervisor import ChildProcess, Supervisor
 
-TIED = ["setpriv", "--pdeathsig", "KILL"]
-"""Before a command, where there is such a program: the kernel kills it when its starter dies, by whatever."""
+DIE_WITH_PARENT = ["setpriv", "--pdeathsig", "KILL"]
+"""Put before a command, where the program exists: the kernel kills the command when this process dies."""
 GRACE_SECONDS = 10.0
-"""After one has failed, the others may find out by themselves before they are killed."""
-LOOK_SECONDS = 0.1
+"""How long the other programs may take to end by themselves after one has failed."""
+POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
 class Program:
     command: Sequence[str]
-    environment: dict[str, str]
+    environment: dict[str, str]  # added to that of this process
 
 
-def together(programs: Sequence[Program], meanwhile: Callable[[], None] = lambda: None) -> str:
-    """Runs them and waits, calling `meanwhile` now and then; returns what the first that failed says. A signal to stop
-    kills them all, and then ends this process with the signal's exit code."""
+def run_all(programs: Sequence[Program], on_poll: Callable[[], None] = lambda: None) -> str:
+    """Runs the programs and waits, calling `on_poll` several times a second. Returns the error message of the first one
+    that failed, or an empty string. A stop signal kills all of them and ends this process with the signal's exit code."""
     with ExitStack() as stack:
-        signals = stack.enter_context(heard())
-        said = [stack.enter_context(tempfile.TemporaryFile("w+", errors="replace")) for _ in programs]
-        processes: list[subprocess.Popen[bytes]] = []
-        stack.callback(_kill, processes)
-        for program, errors in zip(programs, said, strict=True):
-            processes.append(_start(program, errors))
-        failed: list[int] = []  # in the order of their ends
-        deadline = float("inf")
-        while any(process.poll() is None for process in processes) and time.monotonic() < deadline:
-            if signals:
-                sys.exit(128 + signals[0])
-            meanwhile()
-            time.sleep(LOOK_SECONDS)
-            failed += [i for i, process in enumerate(processes) if process.poll() and i not in failed]
-            if failed and deadline == float("inf"):
-                deadline = time.monotonic() + GRACE_SECONDS
-        failed += [i for i, process in enumerate(processes) if process.poll() and i not in failed]
-        texts = [_text(said[i]) for i in failed]
-    return next((text for text in texts if text), "it said nothing") if failed else ""
+        supervisor = stack.enter_context(Supervisor(0, POLL_SECONDS, on_poll))
+        errors: dict[ChildProcess, IO[str]] = {}
+        for program in programs:
+            file = stack.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
+            errors[supervisor.watch(_start(program, file))] = file
+        failed: list[ChildProcess] = []
+        for child in supervisor.exits():
+            if child.exit_code != 0:
+                failed.append(child)
+                supervisor.end_within(GRACE_SECONDS)
+        if supervisor.signals:
+            sys.exit(128 + supervisor.signals[0])
+        messages = [_read_message(errors[child]) for child in failed]
+    return next((message for message in messages if message), "it said nothing") if failed else ""
 
 
-def _start(program: Program, errors: IO[str]) -> "subprocess.Popen[bytes]":
-    """In a session of its own: Ctrl-C reaches this process, which decides."""
-    tied = TIED if shutil.which(TIED[0]) else []
+def _start(program: Program, errors: IO[str]) -> ChildProcess:
+    """Starts the program in a session of its own: Ctrl-C reaches only this process."""
+    prefix = DIE_WITH_PARENT if shutil.which(DIE_WITH_PARENT[0]) else []
     environment = os.environ | program.environment
-    return subprocess.Popen(
-        [*tied, *program.command], env=environment, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True
+    process = subprocess.Popen(
+        [*prefix, *program.command], env=environment, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True
     )
+    return ChildProcess(program.command[0], process)
 
 
-def _kill(processes: "list[subprocess.Popen[bytes]]") -> None:
-    for process in processes:
-        process.kill()
-    for process in processes:
-        process.wait()
-
-
-def _text(errors: IO[str]) -> str:
-    """What a program says of its failure: the sentence of a Lockstep error, else its last lines."""
+def _read_message(errors: IO[str]) -> str:
+    """Returns the sentence of a Lockstep error in a program's output, or the last lines of the output."""
     errors.seek(0)
     lines = errors.read().strip().splitlines()
     for line, remedy in zip(lines, [*lines[1:], ""], strict=False):

@@ -1,66 +1,147 @@
-"""One process of a launch that is watched by itself, so that its end need not be the end of the others."""
+"""Watches child processes: learns how each one ends, passes stop signals on and leaves no process behind.
+
+`fixed`, `elastic` and `run_all` start different processes and decide differently what an exit means. All three watch their
+processes with the `Supervisor` of this module.
+"""
 
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
+from typing import NamedTuple, Self
 
 from lockstep.errors import LockstepError
 
+POLL_SECONDS = 0.05
 
-@dataclass
-class Member:
-    rank: int
-    name: str  # for a person
-    errors: Path  # where it says what is wrong
+
+class ReportedError(NamedTuple):
+    """What a process wrote about its own failure."""
+
+    kind: str  # "lost": another worker went away; "port": the port is taken; "memory": it ran out; "error": all others
+    error: LockstepError
+
+
+@dataclass(eq=False)
+class ChildProcess:
+    """A process under supervision."""
+
+    name: str  # in messages, for example "Worker 1"
     process: "subprocess.Popen[bytes]"
+    rank: int = 0
+    error_file: Path | None = None  # where the process may report why it fails
+    is_helper: bool = False  # a helper gets no stop signals, and nothing waits for its end
 
-    @classmethod
-    def start(cls, command: list[str], rank: int, workers: int, environment: dict[str, str], folder: Path) -> "Member":
-        """In a session of its own: Ctrl-C reaches the launcher, which passes it on."""
-        errors = folder / f"{rank}.json"
-        errors.unlink(missing_ok=True)
-        own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "TORCHELASTIC_ERROR_FILE": str(errors)}
-        launcher = {"LOCKSTEP_LAUNCHER": str(os.getpid())}
-        process = subprocess.Popen(
-            command, env=environment | launcher | own, stderr=sys.stderr.fileno(), start_new_session=True
-        )
-        name = f"Worker {rank}" if rank < workers else f"Server {rank - workers}"
-        return cls(rank, name, errors, process)
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code, the negative number of the signal that killed the process, or None while it runs."""
+        return self.process.returncode
 
-    def told(self) -> tuple[str, LockstepError] | None:
-        """What it said about its end (its kind, and the words), if it could still say something."""
+    def read_error(self) -> ReportedError | None:
+        """Returns what the process reported in its error file, if it did."""
+        if self.error_file is None:
+            return None
         try:
-            facts = json.loads(json.loads(self.errors.read_text(encoding="utf-8"))["message"])
-            return facts["kind"], LockstepError(facts["message"], facts["remedy"], facts["code"])
+            facts = json.loads(json.loads(self.error_file.read_text(encoding="utf-8"))["message"])
+            return ReportedError(facts["kind"], LockstepError(facts["message"], facts["remedy"], facts["code"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def end(self) -> str:
-        code = self.process.returncode
+    def describe_exit(self) -> str:
+        """Returns the beginning of a sentence, for example "Worker 1 (process 4242) was killed by SIGKILL"."""
+        code = self.exit_code
+        assert code is not None, f"{self.name} is still running"
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         return f"{self.name} (process {self.process.pid}) {how}"
 
 
-@contextmanager
-def heard() -> Iterator[list[int]]:
-    """The signals to stop that came; SIGHUP too, unless nohup hides it."""
-    numbers: list[int] = []
+class Supervisor:
+    """Watches child processes for the duration of a `with` block. Leaving the block kills those that still run.
 
-    def remember(number: int, frame: FrameType | None) -> None:
-        numbers.append(number)
+    SIGTERM, SIGINT and SIGHUP do not end this process inside the block. The first of them is passed on to the children,
+    which then have `stop_seconds` to end. SIGHUP stays ignored where nohup made it so.
+    """
 
-    hidden = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    listened = (signal.SIGTERM, signal.SIGINT) if hidden else (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    before = {number: signal.signal(number, remember) for number in listened}
-    try:
-        yield numbers
-    finally:
-        for number, handler in before.items():
+    def __init__(
+        self, stop_seconds: float, poll_seconds: float = POLL_SECONDS, on_poll: Callable[[], None] = lambda: None
+    ) -> None:
+        self.children: list[ChildProcess] = []  # that run, as far as is known
+        self.signals: list[int] = []  # stop signals in the order of their arrival
+        self._stop_seconds, self._poll_seconds, self._on_poll = stop_seconds, poll_seconds, on_poll
+        self._deadline = float("inf")
+
+    def __enter__(self) -> Self:
+        def remember(number: int, frame: FrameType | None) -> None:
+            self.signals.append(number)
+
+        numbers = [signal.SIGTERM, signal.SIGINT]
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
+        self._handlers = {number: signal.signal(number, remember) for number in numbers}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for child in self.children:
+            child.process.kill()
+        for child in self.children:
+            child.process.wait()
+        for number, handler in self._handlers.items():
             signal.signal(number, handler)
+
+    def start_worker(
+        self, command: list[str], rank: int, workers: int, environment: dict[str, str], folder: Path
+    ) -> ChildProcess:
+        """Starts one worker, or a server if its rank is not below `workers`, in a session of its own: Ctrl-C reaches only
+        this process, which passes it on."""
+        error_file = folder / f"{rank}.json"
+        error_file.unlink(missing_ok=True)
+        place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCKSTEP_LAUNCHER": str(os.getpid())}
+        process = subprocess.Popen(
+            command,
+            env=environment | place | {"TORCHELASTIC_ERROR_FILE": str(error_file)},
+            stderr=sys.stderr.fileno(),
+            start_new_session=True,
+        )
+        name = f"Worker {rank}" if rank < workers else f"Server {rank - workers}"
+        return self.watch(ChildProcess(name, process, rank, error_file))
+
+    def watch(self, child: ChildProcess) -> ChildProcess:
+        """Adds a running process to those that are watched, and returns it."""
+        self.children.append(child)
+        return child
+
+    def end_within(self, seconds: float) -> None:
+        """Limits how long `exits` waits for the remaining children. An earlier limit stays."""
+        self._deadline = min(self._deadline, time.monotonic() + seconds)
+
+    def exits(self) -> Iterator[ChildProcess]:
+        """Yields every child when it has ended, until only helpers are left or the time limit has passed. Children that
+        are added meanwhile are watched too."""
+        is_passed_on = False
+        while any(not child.is_helper for child in self.children) and time.monotonic() < self._deadline:
+            self._on_poll()
+            if self.signals and not is_passed_on:
+                is_passed_on = True
+                for child in self.children:
+                    if not child.is_helper:
+                        child.process.send_signal(self.signals[0])
+                self.end_within(self._stop_seconds)
+            ended = [child for child in self.children if child.process.poll() is not None]
+            for child in ended:
+                self.children.remove(child)
+                yield child
+            if not ended:
+                time.sleep(self._poll_seconds)
+
+
+def _notify(sentence: str) -> None:
+    """Tells the person at the terminal what happened to a process. All notices of this package go through here."""
+    print(sentence, file=sys.stderr)

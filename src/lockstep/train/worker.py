@@ -18,7 +18,7 @@ from lockstep.config import RunConfig
 from lockstep.errors import LockstepError, PortTaken
 from lockstep.files import write_json
 from lockstep.notices import print_error, warn
-from lockstep.process import die_with_parent, leave_after
+from lockstep.process import die_with_parent, run_then_exit
 from lockstep.remote.place import is_remote, working_folder
 from lockstep.run import environment_variables
 from lockstep.run.directory import RunDirectory
@@ -134,7 +134,7 @@ def _enter_and_train(config: RunConfig, run: RunDirectory, team: "Team", place: 
 
 def _enter_and_train_elastic(config: RunConfig, run: RunDirectory, team: "Team", place: str | Path) -> str:
     """Trains as one of several workers that may die and come back. They share the lock; the first writes the records."""
-    from lockstep.stderr_log import aside
+    from lockstep.stderr_log import redirect_stderr
 
     if is_remote(place):
         raise LockstepError(
@@ -156,7 +156,7 @@ def _enter_and_train_elastic(config: RunConfig, run: RunDirectory, team: "Team",
             check_foreign(run)
         check_state(run, config, read_ablation())
         run.logs.mkdir(exist_ok=True)
-        with aside(run.logs / f"worker-{team.rank:04d}.log"):
+        with redirect_stderr(run.logs / f"worker-{team.rank:04d}.log"):
             return _train(config, run, team, None, (lambda: run.let_in(lock)) if first else (lambda: None))
 
 
@@ -305,7 +305,7 @@ def main() -> None:
     """The entry of a launched worker. A failure goes to the launcher by the file it named, and is printed there."""
     die_with_parent()
     config = RunConfig.model_validate(json.loads(sys.argv[2]))
-    leave_after(lambda: train(config, sys.argv[1]), tell_launcher)
+    run_then_exit(lambda: train(config, sys.argv[1]), tell_launcher)
 
 
 def tell_launcher(error: LockstepError) -> None:

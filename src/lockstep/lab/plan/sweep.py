@@ -20,9 +20,9 @@ from lockstep.files import read_json, write_json
 from lockstep.lab.emulated_network import EmulatedNetwork
 from lockstep.lab.plan.costs import Pipe
 from lockstep.lab.trial import place
-from lockstep.launch.run_all import Program, together
+from lockstep.launch.run_all import Program, run_all
 from lockstep.notices import print_error
-from lockstep.process import leave_after
+from lockstep.process import run_then_exit
 
 SIZES = [2**power for power in range(14, 24)]
 LARGE = 2**20
@@ -54,7 +54,7 @@ def measure(rate: str | None, name: str | None = None) -> Pipe:
             Program(host.command(program), place(rank, network) | {"OMP_NUM_THREADS": "1"})
             for rank, host in enumerate(network.members)
         ]
-        errors, facts = together(programs), read_json(result)
+        errors, facts = run_all(programs), read_json(result)
     if errors or facts is None:
         raise LockstepError(f"The link could not be measured: {errors}", "Try again.")
     return Pipe(**facts | {"name": name or rate or "unshaped", "source": "size sweep between two emulated hosts"})
@@ -104,4 +104,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    leave_after(main, print_error)
+    run_then_exit(main, print_error)

@@ -188,7 +188,7 @@ class Quorum:
         """Settles who takes part in the step after `step`. A worker that is behind copies the state of a peer."""
         if self._manager is None:
             self._manager = self._open()
-        stderr_log.trim()
+        stderr_log.truncate_if_long()
         manager, made = self._manager, self._group.made
         failures: list[str] = []
         while True:
