@@ -257,3 +257,23 @@ def running(
 def children(pid: int) -> list[int]:
     text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     return [int(word) for word in text.split()]
+
+
+def forked(launcher: int) -> list[int]:
+    """The processes that a launcher's fork server has started and that still run."""
+    (fork_server,) = children(launcher)
+    return children(fork_server)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until_dead(pids: list[int]) -> None:
+    deadline = time.monotonic() + 10
+    while alive := [pid for pid in pids if is_alive(pid)]:
+        assert time.monotonic() < deadline, f"still running: {alive}"
+        time.sleep(0.05)

@@ -16,12 +16,12 @@ def count_restarts() -> int:
     return int(os.environ.get("LOCKSTEP_RESTARTS") or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
-def die_with_parent() -> None:
-    """Asks the kernel to kill this process when its parent dies, so that no orphan continues to write to the run."""
+def die_with_parent(parent: int | None = None) -> None:
+    """Asks the kernel to kill this process when its parent dies, so that no orphan continues to write to the run. Ends it
+    at once if its parent is not the process `parent`, which then has died already."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
-        launcher = os.environ.get("LOCKSTEP_LAUNCHER")
-        if launcher is not None and os.getppid() != int(launcher):  # it died before the kernel was asked
+        if parent is not None and os.getppid() != parent:
             os._exit(1)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Tiny, children, command, lockstep, manifest, running, steps
+from conftest import Tiny, children, command, forked, lockstep, manifest, running, steps, wait_until_dead
 from lockstep.data.corpus.batches import Order, Position
 from lockstep.data.corpus.binary_corpus import Corpus
 from lockstep.data.data_settings import BatchSettings
@@ -195,7 +195,7 @@ def test_a_worker_that_dies_at_once_is_given_up_and_the_other_goes_on(
     monkeypatch.setenv("LOCKSTEP_FAULT", "kill:phase=input:rank=0")
     settings = (RESILIENT, *OFTEN, f"strategy.dead_after_seconds={dead_after}")
     with running(tiny, tmp_path, *settings, workers=2) as process:
-        until(process, lambda: len(read(tmp_path / "journal", 0).of("run")) == 3 and len(children(process.pid)) == 2)
+        until(process, lambda: len(read(tmp_path / "journal", 0).of("run")) == 3 and len(forked(process.pid)) == 2)
         reached = steps(tmp_path, 1)[-1]["step"]
         until(process, lambda: steps(tmp_path, 1)[-1]["step"] > reached)
         errors = stopped(process)
@@ -225,30 +225,20 @@ def test_a_worker_that_says_what_is_wrong_is_not_started_again(tiny: Tiny, tmp_p
 
 def test_killing_the_launcher_leaves_no_orphan_and_the_run_can_go_on(tiny: Tiny, tmp_path: Path) -> None:
     with running(tiny, tmp_path, RESILIENT, *OFTEN, workers=2, steps_first=45) as launcher:
-        orphans = children(launcher.pid)
-        assert len(orphans) == 3  # two workers and the lighthouse
+        orphans = [*children(launcher.pid), *forked(launcher.pid)]
+        assert len(orphans) == 4  # the fork server, the lighthouse and two workers
         assert RunDirectory(tmp_path).busy()
         refused = lockstep("train", tiny.config, RESILIENT, "--workers", 2, "--run", tmp_path, code=1)
         assert "is being trained right now" in refused.stderr
         assert str(launcher.pid) in refused.stderr
         launcher.kill()
         launcher.wait()
-        deadline = time.monotonic() + 10
-        while any(_alive(pid) for pid in orphans):
-            assert time.monotonic() < deadline, "a worker outlived its launcher"
-            time.sleep(0.05)
+        wait_until_dead(orphans)
     reached = max(steps(tmp_path, rank)[-1]["step"] for rank in (0, 1))
     train = ("train", tiny.config, RESILIENT, *OFTEN, f"train.steps={reached + 2}", "--workers", 2, "--run", tmp_path)
     assert "Continuing from step" in lockstep(*train).stderr
     assert [line["step"] for line in steps(tmp_path, 1)] == list(range(1, reached + 3))
     check_replicas_are_identical(tmp_path, 2)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @contextmanager

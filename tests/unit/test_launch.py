@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,22 +13,22 @@ from lockstep.errors import LockstepError, PortTaken
 from lockstep.files import write_json
 from lockstep.launch import fixed
 from lockstep.launch.engine import adopt_engine_environment
+from lockstep.launch.fork_server import ForkServer, Target
 from lockstep.run.directory import RunDirectory
 from lockstep.team import pick_device
 from lockstep.train import resume
 from lockstep.train.worker import tell_launcher, train
 
 
-def worker(*ends: str) -> list[str]:
-    """A program that ends as the place of its rank in `ends` says."""
-    lines = [
-        "import os, signal, time",
-        "from lockstep.errors import LockstepError, PortTaken",
-        "from lockstep.train.worker import LostPeer, OutOfMemory, tell_launcher",
-        "rank = int(os.environ['RANK'])",
-        *(f"if rank == {rank}: {end}" for rank, end in enumerate(ends)),
-    ]
-    return [sys.executable, "-c", "\n".join(lines)]
+@pytest.fixture(autouse=True)
+def _can_import_scripted_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, folders)))
+
+
+def worker(*ends: str) -> Target:
+    """Processes of which each ends as the place of its rank in `ends` says."""
+    return Target("scripted_worker", ends)
 
 
 def failure(*ends: str, servers: int = 0) -> LockstepError:
@@ -70,13 +69,13 @@ def test_a_port_that_is_taken_is_chosen_again_and_told_when_it_still_is() -> Non
 def test_a_port_that_was_taken_meanwhile_is_chosen_again(monkeypatch: pytest.MonkeyPatch) -> None:
     ports: list[int] = []
 
-    def once(command: list[str], workers: int, servers: int, port: int, expendable: range, stop_seconds: int) -> None:
+    def once(server: ForkServer, workers: int, servers: int, port: int, expendable: range, stop_seconds: int) -> None:
         ports.append(port)
         if len(ports) == 1:
             raise PortTaken("Port 1 is already in use.")
 
     monkeypatch.setattr(fixed, "_launch_once", once)
-    fixed.launch_fixed(["true"], 2)
+    fixed.launch_fixed(worker(), 2)
     assert len(ports) == 2
 
 
@@ -94,8 +93,9 @@ def test_a_worker_that_hangs_after_another_s_end_is_not_left_behind(tmp_path: Pa
 
 
 def test_a_signal_is_passed_on_also_to_those_that_do_not_listen_yet(tmp_path: Path) -> None:
-    stop = "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.5), os._exit(0))); os.kill(os.getppid(), signal.SIGTERM)"
-    assert fixed.launch_fixed(worker(f"{stop}; time.sleep(600)", "time.sleep(600)"), 2) == signal.SIGTERM
+    slow = "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.5), os._exit(0)))"
+    tell = "os.kill(int(os.environ['LOCKSTEP_LAUNCHER']), signal.SIGTERM)"
+    assert fixed.launch_fixed(worker(f"{slow}; {tell}; time.sleep(600)", "time.sleep(600)"), 2) == signal.SIGTERM
 
 
 def test_the_others_may_do_without_any_but_the_first() -> None:

@@ -121,22 +121,23 @@ def _devices(config: "RunConfig") -> int:
 
 def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int | None:
     """Returns the signal that ended the launch, if one did."""
+    from lockstep.launch.fork_server import Target
     from lockstep.train import worker
 
     servers = config.strategy.servers if config.strategy.name == "server" else 0
     if workers + servers == 1:
         worker.train(config, run)
         return None
-    program = [sys.executable, "-m", "lockstep.train.worker", str(run), config.model_dump_json()]
+    target = Target("lockstep.train.worker", (str(run), config.model_dump_json()))
     if config.strategy.name == "resilient":
         from lockstep.launch.elastic import launch_elastic
 
         resilient, patience = config.strategy, config.train.timeout_seconds
-        return launch_elastic(program, workers, resilient.restarts, resilient.dead_after_seconds, patience, port)
+        return launch_elastic(target, workers, resilient.restarts, resilient.dead_after_seconds, patience, port)
     from lockstep.launch.fixed import launch_fixed
 
     is_async = servers > 0 and config.strategy.name == "server" and config.strategy.mode == "async"
-    return launch_fixed(program, workers, servers, port, can_lose_workers=is_async)
+    return launch_fixed(target, workers, servers, port, can_lose_workers=is_async)
 
 
 def _close(run: str | Path, as_json: bool, show: bool, told_to_stop: int | None, begin: float) -> None:

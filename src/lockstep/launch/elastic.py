@@ -5,15 +5,13 @@ also restart a worker that has reported what is wrong, and handles no signals in
 """
 
 import importlib.util
-import os
-import subprocess
-import sys
 import tempfile
 import uuid
 from pathlib import Path
 
 from lockstep.errors import LockstepError, missing
 from lockstep.launch.fixed import STOP_SECONDS, choose_threads, find_free_port
+from lockstep.launch.fork_server import ForkServer, Target
 from lockstep.launch.supervisor import ChildProcess, Supervisor, _notify
 
 MAX_EARLY_DEATHS = 3
@@ -26,13 +24,13 @@ class ElasticWorkers:
     def __init__(
         self,
         supervisor: Supervisor,
-        command: list[str],
+        server: ForkServer,
         workers: int,
-        lighthouse: list[str],
+        lighthouse: Target,
         max_restarts: int,
         environment: dict[str, str],
     ) -> None:
-        self.supervisor, self.command, self.workers = supervisor, command, workers
+        self.supervisor, self.server, self.workers = supervisor, server, workers
         self.lighthouse, self.max_restarts, self.environment = lighthouse, max_restarts, environment
         self.folder = Path(environment["LOCKSTEP_START"])
         self.restarts = [0] * workers  # of each worker
@@ -52,14 +50,12 @@ class ElasticWorkers:
                 self._handle_exit(child)
 
     def _start_lighthouse(self) -> None:
-        process = subprocess.Popen(
-            self.lighthouse, env=self.environment, stderr=subprocess.DEVNULL, start_new_session=True
-        )
+        process = self.server.start(self.lighthouse, {})
         self.supervisor.watch(ChildProcess("Lighthouse", process, is_helper=True))
 
     def _start(self, rank: int) -> None:
         environment = self.environment | {"LOCKSTEP_RESTARTS": str(self.restarts[rank])}
-        self.supervisor.start_worker(self.command, rank, self.workers, environment, self.folder)
+        self.supervisor.watch(self.server.start_worker(rank, self.workers, environment, self.folder))
 
     def _handle_exit(self, child: ChildProcess) -> None:
         reported = child.read_error()
@@ -91,7 +87,7 @@ class ElasticWorkers:
 
 
 def launch_elastic(
-    command: list[str],
+    target: Target,
     workers: int,
     max_restarts: int,
     dead_after_seconds: float,
@@ -99,25 +95,26 @@ def launch_elastic(
     port: int = 0,
     stop_seconds: int = STOP_SECONDS,
 ) -> int | None:
-    """Runs `command` once for every worker and waits until each has finished or is given up. Each reads its place from
+    """Runs `target` once for every worker and waits until each has finished or is given up. Each reads its place from
     RANK, WORLD_SIZE and TORCHFT_LIGHTHOUSE. Returns the stop signal that ended the launch, if one did. Raises an error
     only if no worker finished."""
     if importlib.util.find_spec("torchft") is None:
         raise missing("strategy.name=resilient", "torchft", "resilient")
     port = find_free_port(port)
-    lighthouse = [sys.executable, "-m", "lockstep.launch.lighthouse"]
-    lighthouse += [str(port), str(wait_seconds), str(dead_after_seconds)]
-    with tempfile.TemporaryDirectory(prefix="lockstep-") as folder, Supervisor(stop_seconds) as supervisor:
-        environment = os.environ | {
+    lighthouse = Target("lockstep.launch.lighthouse", (str(port), str(wait_seconds), str(dead_after_seconds)))
+    with (
+        tempfile.TemporaryDirectory(prefix="lockstep-") as folder,
+        ForkServer(target, {"OMP_NUM_THREADS": choose_threads(workers)}) as server,
+        Supervisor(stop_seconds) as supervisor,
+    ):
+        environment = {
             "WORLD_SIZE": str(workers),
             "LOCAL_WORLD_SIZE": str(workers),
-            "OMP_NUM_THREADS": choose_threads(workers),
             "TORCHFT_LIGHTHOUSE": f"http://127.0.0.1:{port}",
-            "LOCKSTEP_LAUNCHER": str(os.getpid()),
             "LOCKSTEP_LAUNCH": uuid.uuid4().hex,
             "LOCKSTEP_START": folder,
         }
-        launched = ElasticWorkers(supervisor, command, workers, lighthouse, max_restarts, environment)
+        launched = ElasticWorkers(supervisor, server, workers, lighthouse, max_restarts, environment)
         launched.run()
     if launched.failures and not launched.finished:
         raise launched.failures[0]

@@ -12,9 +12,9 @@ import tempfile
 from pathlib import Path
 
 from lockstep.errors import LockstepError, PortTaken
-from lockstep.launch.supervisor import ChildProcess, Supervisor, _notify
+from lockstep.launch.fork_server import ForkServer, Target
+from lockstep.launch.supervisor import RESUME, ChildProcess, Supervisor, _notify
 
-RESUME = "Start the same command again: it goes on from the last checkpoint."
 GRACE_SECONDS = 5.0
 """How long the other processes may take to report their own failure after one has failed."""
 STOP_SECONDS = 120
@@ -41,39 +41,40 @@ def choose_threads(processes: int) -> str:
 
 
 def launch_fixed(
-    command: list[str],
+    target: Target,
     workers: int,
     servers: int = 0,
     port: int = 0,
     can_lose_workers: bool = False,
     stop_seconds: int = STOP_SECONDS,
 ) -> int | None:
-    """Runs `command` once for every worker and server and waits for all of them. Each reads its place from RANK,
+    """Runs `target` once for every worker and server and waits for all of them. Each reads its place from RANK,
     WORLD_SIZE and so on; the servers have the last ranks. Returns the stop signal that ended the launch, if one did.
 
     With `can_lose_workers` the launch continues after the death of any worker but the first.
     """
     expendable = range(1, workers) if can_lose_workers else range(0)
-    try:
-        return _launch_once(command, workers, servers, find_free_port(port), expendable, stop_seconds)
-    except PortTaken:
-        return _launch_once(command, workers, servers, find_free_port(port), expendable, stop_seconds)
+    free_port = find_free_port(port)
+    with ForkServer(target, {"OMP_NUM_THREADS": choose_threads(workers + servers)}) as server:
+        try:
+            return _launch_once(server, workers, servers, free_port, expendable, stop_seconds)
+        except PortTaken:
+            return _launch_once(server, workers, servers, find_free_port(port), expendable, stop_seconds)
 
 
 def _launch_once(
-    command: list[str], workers: int, servers: int, port: int, expendable: range, stop_seconds: int
+    server: ForkServer, workers: int, servers: int, port: int, expendable: range, stop_seconds: int
 ) -> int | None:
     count = workers + servers
-    environment = os.environ | {
+    environment = {
         "WORLD_SIZE": str(count),
         "LOCAL_WORLD_SIZE": str(count),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
-        "OMP_NUM_THREADS": choose_threads(count),
     }
     with tempfile.TemporaryDirectory(prefix="lockstep-") as folder, Supervisor(stop_seconds) as supervisor:
         for rank in range(count):
-            supervisor.start_worker(command, rank, workers, environment, Path(folder))
+            supervisor.watch(server.start_worker(rank, workers, environment, Path(folder)))
         failed: list[ChildProcess] = []  # the first is the one that ended the launch
         for child in supervisor.exits():
             if child.exit_code != 0 and (failed or not _is_harmless(child, expendable, bool(supervisor.signals))):

@@ -1,29 +1,22 @@
 """Runs torchft's lighthouse, which knows which workers are alive.
 
-`python -m lockstep.launch.lighthouse PORT JOIN_SECONDS DEAD_SECONDS`. The lighthouse is a separate process because it logs
-every step, which no setting turns off, and because the launcher does not import torch.
+The lighthouse is a separate process because it logs every step, which no setting turns off.
 """
 
+import os
 import signal
-import sys
-
-from lockstep.process import die_with_parent
 
 
-def main() -> None:
-    die_with_parent()
+def main(port: str, join_seconds: str, dead_seconds: str) -> None:
+    """Serves until it is killed. `join_seconds` is how long a quorum waits for a worker that is alive but busy."""
     from torchft.coordination import LighthouseServer
 
-    port, join, dead = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     server = LighthouseServer(
         bind=f"127.0.0.1:{port}",
         min_replicas=1,
-        join_timeout_ms=round(1000 * join),  # for a worker that lives but evaluates or saves
-        heartbeat_timeout_ms=round(1000 * dead),
+        join_timeout_ms=round(1000 * float(join_seconds)),
+        heartbeat_timeout_ms=round(1000 * float(dead_seconds)),
     )
     while server.address():
         signal.pause()
-
-
-if __name__ == "__main__":
-    main()

@@ -5,20 +5,19 @@ processes with the `Supervisor` of this module.
 """
 
 import json
-import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 
 from lockstep.errors import LockstepError
 
 POLL_SECONDS = 0.05
+RESUME = "Start the same command again: it goes on from the last checkpoint."
 
 
 class ReportedError(NamedTuple):
@@ -28,12 +27,24 @@ class ReportedError(NamedTuple):
     error: LockstepError
 
 
+class ProcessHandle(Protocol):
+    """What a supervisor needs of a process: the part of `subprocess.Popen` that `ForkedProcess` has too."""
+
+    pid: int
+    returncode: int | None
+
+    def poll(self) -> int | None: ...
+    def send_signal(self, number: int, /) -> None: ...
+    def kill(self) -> None: ...
+    def wait(self) -> int: ...
+
+
 @dataclass(eq=False)
 class ChildProcess:
     """A process under supervision."""
 
     name: str  # in messages, for example "Worker 1"
-    process: "subprocess.Popen[bytes]"
+    process: ProcessHandle
     rank: int = 0
     error_file: Path | None = None  # where the process may report why it fails
     is_helper: bool = False  # a helper gets no stop signals, and nothing waits for its end
@@ -54,11 +65,14 @@ class ChildProcess:
             return None
 
     def describe_exit(self) -> str:
-        """Returns the beginning of a sentence, for example "Worker 1 (process 4242) was killed by SIGKILL"."""
-        code = self.exit_code
-        assert code is not None, f"{self.name} is still running"
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        return f"{self.name} (process {self.process.pid}) {how}"
+        assert self.exit_code is not None, f"{self.name} is still running"
+        return describe_exit(self.name, self.process.pid, self.exit_code)
+
+
+def describe_exit(name: str, pid: int, exit_code: int) -> str:
+    """Returns the beginning of a sentence, for example "Worker 1 (process 4242) was killed by SIGKILL"."""
+    how = f"was killed by {signal.Signals(-exit_code).name}" if exit_code < 0 else f"ended with exit code {exit_code}"
+    return f"{name} (process {pid}) {how}"
 
 
 class Supervisor:
@@ -95,23 +109,6 @@ class Supervisor:
             child.process.wait()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
-
-    def start_worker(
-        self, command: list[str], rank: int, workers: int, environment: dict[str, str], folder: Path
-    ) -> ChildProcess:
-        """Starts one worker, or a server if its rank is not below `workers`, in a session of its own: Ctrl-C reaches only
-        this process, which passes it on."""
-        error_file = folder / f"{rank}.json"
-        error_file.unlink(missing_ok=True)
-        place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCKSTEP_LAUNCHER": str(os.getpid())}
-        process = subprocess.Popen(
-            command,
-            env=environment | place | {"TORCHELASTIC_ERROR_FILE": str(error_file)},
-            stderr=sys.stderr.fileno(),
-            start_new_session=True,
-        )
-        name = f"Worker {rank}" if rank < workers else f"Server {rank - workers}"
-        return self.watch(ChildProcess(name, process, rank, error_file))
 
     def watch(self, child: ChildProcess) -> ChildProcess:
         """Adds a running process to those that are watched, and returns it."""

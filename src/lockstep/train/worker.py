@@ -1,15 +1,16 @@
 """One worker from start to exit: join the others, settle the run, train.
 
-`python -m lockstep.train.worker RUN CONFIG_JSON` is what launchers start; with one worker the command calls `train`.
+The launcher's fork server calls `preload`, and `main` in every process that it forks. With one worker the command calls
+`train`.
 """
 
 import gc
 import json
 import os
-import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -18,7 +19,7 @@ from lockstep.config import RunConfig
 from lockstep.errors import LockstepError, PortTaken
 from lockstep.files import write_json
 from lockstep.notices import print_error, warn
-from lockstep.process import die_with_parent, run_then_exit
+from lockstep.process import run_then_exit
 from lockstep.remote.place import is_remote, working_folder
 from lockstep.run import environment_variables
 from lockstep.run.directory import RunDirectory
@@ -301,23 +302,47 @@ def _is_first_of_host(team: "Team", hosts: list[str]) -> bool:
     return hosts.index(hosts[team.rank]) == team.rank
 
 
-def main() -> None:
-    """The entry of a launched worker. A failure goes to the launcher by the file it named, and is printed there."""
-    die_with_parent()
-    config = RunConfig.model_validate(json.loads(sys.argv[2]))
-    run_then_exit(lambda: train(config, sys.argv[1]), tell_launcher)
+PRELOADED = {
+    "all": (
+        *("lockstep.tasks.make_task", "lockstep.team", "lockstep.train.loop", "lockstep.train.probes"),
+        *("lockstep.train.checkpointer", "numpy.random", "psutil", "safetensors.torch", "torch.utils.flop_counter"),
+    ),
+    "deterministic": ("torch._inductor.config",),
+    "translation": ("lockstep.data.corpus.prepare", "lockstep.tasks.translation", "sacrebleu", "sentencepiece"),
+    "classification": ("lockstep.data.corpus.remote_copies", "lockstep.tasks.classification"),
+    "auto": ("lockstep.parallel.allreduce",),
+    "allreduce": ("lockstep.parallel.allreduce",),
+    "sharded": ("lockstep.parallel.sharded.fsdp", "torch.distributed.checkpoint"),
+    "replicas": ("lockstep.parallel.replicas",),
+    "local": ("lockstep.parallel.local_sgd",),
+    "server": ("lockstep.parallel.server.parameter_server",),
+    "resilient": ("lockstep.parallel.resilient.resilient_allreduce",),
+}
+"""Modules that workers import: all of them, those that train deterministically, and those of a task or strategy."""
+
+
+def preload(place: str, config_json: str) -> None:
+    """Imports what `main` will need, in a process that is then forked: no thread starts and no tensor is computed."""
+    config = RunConfig.model_validate(json.loads(config_json))
+    deterministic = ["deterministic"] if config.train.deterministic else []
+    for part in ("all", *deterministic, config.task_name, config.strategy.name):
+        for name in PRELOADED.get(part, ()):
+            import_module(name)
+
+
+def main(place: str, config_json: str) -> None:
+    """Runs one worker and ends the process. The launcher prints its failure, which it reads from a file."""
+    config = RunConfig.model_validate(json.loads(config_json))
+    run_then_exit(lambda: train(config, place), tell_launcher)
 
 
 def tell_launcher(error: LockstepError) -> None:
-    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    """Writes a failure where the launcher reads it, or prints it where no launcher of ours or torchrun started us."""
+    path = environment_variables.error_file()
     if path is None:
         print_error(error)
         return
     kinds = {LostPeer: "lost", PortTaken: "port", OutOfMemory: "memory"}
     kind = kinds.get(type(error), "error")
     facts = {"kind": kind, "message": error.message, "remedy": error.remedy, "code": error.code}
-    write_json(Path(path), {"message": json.dumps(facts), "timestamp": int(time.time())})
-
-
-if __name__ == "__main__":
-    main()
+    write_json(path, {"message": json.dumps(facts), "timestamp": int(time.time())})
