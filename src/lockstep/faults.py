@@ -13,7 +13,7 @@ import signal
 import time
 from dataclasses import dataclass
 
-from lockstep.process import count_restarts
+from lockstep.run import environment_variables
 
 PHASES = (
     "input",
@@ -69,7 +69,7 @@ def parse(text: str) -> list[Fault]:
     return faults
 
 
-_faults = parse(os.environ.get("LOCKSTEP_FAULT", ""))
+_faults = parse(environment_variables.faults())
 _current_step = 0
 
 
@@ -84,10 +84,10 @@ def at(phase: str, step: int | None = None) -> str | None:
     that runs in the background, like an upload, passes the step it belongs to."""
     if not _faults:
         return None
-    rank, now = int(os.environ.get("RANK", "0")), _current_step if step is None else step
+    rank, now = environment_variables.rank(), _current_step if step is None else step
     for fault in _faults:
         matches = fault.phase == phase and fault.rank in (None, rank) and fault.step in (None, now)
-        if matches and fault.restarts in (None, count_restarts()):
+        if matches and fault.restarts in (None, environment_variables.restarts()):
             if fault.action in _SIGNALS:
                 os.kill(os.getpid(), _SIGNALS[fault.action])
             elif fault.action == "error":
@@ -99,8 +99,8 @@ def at(phase: str, step: int | None = None) -> str | None:
 
 def slow(phase: str, seconds: float) -> None:
     """Sleeps if a fault slows this phase, which took `seconds`."""
-    rank = int(os.environ.get("RANK", "0")) if _faults else 0
+    rank = environment_variables.rank() if _faults else 0
     for fault in _faults:
         matches = fault.action == "slow" and fault.phase == phase and fault.rank in (None, rank)
-        if matches and fault.restarts in (None, count_restarts()):
+        if matches and fault.restarts in (None, environment_variables.restarts()):
             time.sleep((fault.times - 1) * seconds + fault.ms / 1000)

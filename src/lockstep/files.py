@@ -33,13 +33,6 @@ def digest(path: Path, kind: str) -> str:
         return f"{kind}:{hashlib.file_digest(file, kind).hexdigest()}"
 
 
-def cache() -> Path:
-    """Returns the folder for local copies of remote data. It can be deleted when no command is running."""
-    if named := os.environ.get("LOCKSTEP_CACHE"):
-        return Path(named).expanduser().absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "lockstep"
-
-
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Holds an exclusive lock on a file. The kernel releases it when the process ends for any reason."""

@@ -11,11 +11,6 @@ from typing import NoReturn
 from lockstep.errors import LockstepError
 
 
-def count_restarts() -> int:
-    """Returns how many times the launcher, ours or torchrun, has restarted this worker."""
-    return int(os.environ.get("LOCKSTEP_RESTARTS") or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-
-
 def die_with_parent(parent: int | None = None) -> None:
     """Asks the kernel to kill this process when its parent dies, so that no orphan continues to write to the run. Ends it
     at once if its parent is not the process `parent`, which then has died already."""

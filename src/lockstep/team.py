@@ -1,6 +1,5 @@
-"""The processes of one launch as a worker sees them: who am I, and how do we exchange small facts."""
+"""The processes of one launch: this worker's rank, and exchanging small Python values."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,39 +9,40 @@ import torch
 import torch.distributed as dist
 
 from lockstep.errors import LockstepError, PortTaken
+from lockstep.run import environment_variables
 
 T = TypeVar("T")
 
 
 @dataclass
 class Team:
-    """Rank, size and device of this worker. Small Python facts travel over a Gloo group of their own, so that they
-    never queue behind gradients and work the same on CPU and GPU."""
+    """Rank, size and device of this worker. Small Python values travel over a separate Gloo group, so that they never
+    queue behind gradients and work the same on CPU and GPU."""
 
     rank: int
     size: int
     device: torch.device
     facts: dist.ProcessGroup | None = None
     workers: dist.ProcessGroup | None = None  # for tensors; None: all processes are workers
-    servers: int = 0  # processes beyond the workers, which hold parameters
+    servers: int = 0  # processes beyond the workers, which own parameters
     timeout_seconds: float = 600.0
 
     @property
     def serving(self) -> bool:
-        """Is this process one of the servers?"""
+        """Whether this process is a server."""
         return self.rank >= self.size
 
     @property
     def elastic(self) -> bool:
-        """Do the workers come and go, so that no group connects them?"""
+        """Whether workers may die and come back, so that no process group connects them."""
         return self.size > 1 and self.facts is None
 
     def deciders(self) -> "Team":
-        """Those who settle small facts with this worker."""
+        """The workers that make decisions together with this one: all, or only itself where workers are elastic."""
         return self.alone() if self.elastic else self
 
     def alone(self) -> "Team":
-        """This worker as a team of its own."""
+        """Returns a team of this worker only."""
         return Team(0, 1, self.device)
 
     @property
@@ -50,7 +50,7 @@ class Team:
         return self.rank == 0
 
     def gather(self, value: T) -> list[T]:
-        """Every worker's value, in rank order, on every worker."""
+        """Returns every worker's value, in rank order, on every worker."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
@@ -73,7 +73,7 @@ class Team:
         return result  # type: ignore[return-value]
 
     def primary_does(self, action: Callable[[], T]) -> T:
-        """Runs `action` on the primary only; everybody gets its result, or raises its failure."""
+        """Runs `action` on the primary only; all workers get its result, or raise its failure."""
         result = self.all_do(lambda: action() if self.primary else None)
         return self.gather(result)[0]  # type: ignore[return-value]
 
@@ -87,9 +87,8 @@ def pick_device(wanted: str, local_rank: int) -> torch.device:
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise LockstepError("train.device is cuda, but this machine has no usable GPU.", "Set train.device=auto.", 2)
-    bound = bool(os.environ.get("CUDA_VISIBLE_DEVICES")) and "LOCKSTEP_LAUNCHER" not in os.environ
-    if bound and torch.cuda.device_count() == 1:
-        local_rank = 0  # an engine shows each of its workers a GPU of its own
+    if environment_variables.sees_one_gpu_of_several() and torch.cuda.device_count() == 1:
+        local_rank = 0  # the engine shows each worker one GPU
     if local_rank >= torch.cuda.device_count():
         raise LockstepError(
             f"Worker {local_rank} on this machine has no GPU: there are {torch.cuda.device_count()}.",
@@ -100,9 +99,9 @@ def pick_device(wanted: str, local_rank: int) -> torch.device:
 
 
 def join(device: str = "auto", timeout_seconds: float = 600.0, servers: int = 0, elastic: bool = False) -> Team:
-    """Meets the other processes that the environment (RANK, WORLD_SIZE, MASTER_ADDR, ...) tells of; the last `servers`
-    of them hold parameters. `elastic`: they come and go, and nobody is met now."""
-    rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    """Joins the other processes that the environment names (RANK, WORLD_SIZE, MASTER_ADDR, ...); the last `servers` of
+    them own parameters. `elastic` workers may die and come back: they form quorums later, and none is joined here."""
+    rank, size = environment_variables.rank(), environment_variables.world_size()
     workers = size - servers
     if workers < 1:
         raise LockstepError(
@@ -110,7 +109,7 @@ def join(device: str = "auto", timeout_seconds: float = 600.0, servers: int = 0,
             "Start more of them, or lower strategy.servers.",
             code=2,
         )
-    place = pick_device("cpu" if rank >= workers else device, int(os.environ.get("LOCAL_RANK", "0")))
+    place = pick_device("cpu" if rank >= workers else device, environment_variables.local_rank())
     if size == 1:
         return Team(rank, size, place)
     if place.type == "cuda":
@@ -118,13 +117,14 @@ def join(device: str = "auto", timeout_seconds: float = 600.0, servers: int = 0,
     if elastic:
         return Team(rank, size, place, timeout_seconds=timeout_seconds)
     backend = "cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo"
-    if "MASTER_ADDR" not in os.environ or "MASTER_PORT" not in os.environ:
+    rendezvous = environment_variables.rendezvous()
+    if rendezvous is None:
         raise LockstepError(
-            f"This is worker {rank} of {size}, but MASTER_ADDR and MASTER_PORT do not say where they meet.",
-            "Set both to the first worker's address and a free port there, or start through torchrun.",
+            f"This is worker {rank} of {size}, but MASTER_ADDR and MASTER_PORT are not set.",
+            "Set them to the first worker's address and a free port there, or start through torchrun.",
             code=2,
         )
-    address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+    address = ":".join(rendezvous)
     try:
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds))
         timeout = timedelta(seconds=timeout_seconds)
@@ -139,7 +139,7 @@ def join(device: str = "auto", timeout_seconds: float = 600.0, servers: int = 0,
         ) from None
     except dist.DistStoreError:
         raise LockstepError(
-            f"Not all {size} workers came to {address} within {timeout_seconds:.0f} seconds.",
+            f"Not all {size} workers joined at {address} within {timeout_seconds:.0f} seconds.",
             "Check that the job was started on every machine.",
         ) from None
     return Team(rank, workers, place, facts, group, servers, timeout_seconds)

@@ -199,7 +199,7 @@ def test_a_worker_that_dies_at_once_is_given_up_and_the_other_goes_on(
         reached = steps(tmp_path, 1)[-1]["step"]
         until(process, lambda: steps(tmp_path, 1)[-1]["step"] > reached)
         errors = stopped(process)
-    assert "Worker 0 is given up, the others go on." in errors
+    assert "Worker 0 is given up, the others continue." in errors
     assert "it died 3 times in a row before its first step" in errors
     summary = summarise(tmp_path)
     assert (summary.state, summary.step) == ("stopped", read(tmp_path / "journal", 1).of("stop")[-1]["step"])

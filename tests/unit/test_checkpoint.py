@@ -12,7 +12,15 @@ from lockstep.data.data_settings import BatchSettings, DataSettings, VocabularyS
 from lockstep.errors import LockstepError
 from lockstep.models.model_settings import LstmSettings, TransformerSettings, TranslationSettings
 from lockstep.parallel.strategy import State
-from lockstep.run.checkpoint import Checkpoint, Choice, Progress, choose, find_newest_whole, list_all, read_checkpoint
+from lockstep.run.checkpoint import (
+    Checkpoint,
+    ChosenCheckpoint,
+    Progress,
+    choose,
+    find_newest_whole,
+    list_all,
+    read_checkpoint,
+)
 from lockstep.tasks.translation import Translation
 from lockstep.team import Team
 from lockstep.train import checkpoint_files
@@ -295,7 +303,7 @@ def test_of_equal_scores_the_one_with_the_lower_loss_is_kept(tmp_path: Path, ver
         progress.score, progress.loss = score, loss if version == "new" else None
         checkpoint_files.save(tmp_path, progress, CONFIG, State(tensors()), export, ALONE, keep)
     assert steps(tmp_path) == [3, 5]
-    assert choose(list_all(tmp_path), "best") == Choice(list_all(tmp_path)[0])
+    assert choose(list_all(tmp_path), "best") == ChosenCheckpoint(list_all(tmp_path)[0])
 
 
 def test_a_missing_best_checkpoint_is_replaced_by_the_last_with_a_notice(tmp_path: Path) -> None:
@@ -304,9 +312,9 @@ def test_a_missing_best_checkpoint_is_replaced_by_the_last_with_a_notice(tmp_pat
         checkpoint_files.save(tmp_path, progress, CONFIG, State(tensors()), export, ALONE, everything)
     first, second, third = list_all(tmp_path)
     sentence = "The best checkpoint, of step 1, is missing: the last one, of step 3, is used."
-    assert choose([first, second, third], "best") == Choice(first)
-    assert choose([second, third], "best") == Choice(third, sentence)
-    assert choose([second, third], "last") == Choice(third)
+    assert choose([first, second, third], "best") == ChosenCheckpoint(first)
+    assert choose([second, third], "best") == ChosenCheckpoint(third, sentence)
+    assert choose([second, third], "last") == ChosenCheckpoint(third)
 
 
 def test_a_damaged_best_model_is_replaced_with_a_notice(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_the_others_may_do_without_any_but_the_first() -> None:
 def test_the_others_may_do_without_one_that_has_no_memory_left(capfd: pytest.CaptureFixture[str]) -> None:
     full = "tell_launcher(OutOfMemory('Worker ran out of memory.', 'Take more.')); raise SystemExit(1)"
     assert fixed.launch_fixed(worker("time.sleep(0.5)", full), 2, can_lose_workers=True) is None
-    assert "ended with exit code 1 (out of memory); the others go on." in capfd.readouterr().err
+    assert "ended with exit code 1 (out of memory); the others continue." in capfd.readouterr().err
     assert failure("time.sleep(0.5)", full).message == "Worker ran out of memory."
 
 

@@ -10,7 +10,7 @@ from lockstep.errors import LockstepError
 from lockstep.notices import print_error, warn
 
 ROOT = Path(lockstep.__file__).parent
-ELSEWHERE = {"cli", "launch"}
+ELSEWHERE = {"cli"}
 
 
 def prints_to_stderr(text: str) -> bool:

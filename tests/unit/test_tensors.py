@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lockstep.errors import LockstepError
 from lockstep.team import Team
-from lockstep.train.tensors import dealt, places, read, write
+from lockstep.train.tensors import divide, find_files, read, write
 
 ALONE = Team(0, 1, torch.device("cpu"))
 MODEL = {"model.weight": torch.arange(6.0).view(2, 3), "model.bias": torch.tensor([1.5, -0.0])}
@@ -27,14 +27,14 @@ def folder(path: Path) -> Path:
 
 def test_every_tensor_is_written_once_and_the_bytes_are_dealt_evenly() -> None:
     shared = {f"layer.{number}": 100 for number in range(7)} | {"embedding": 400, "step": 4}
-    names = dealt([shared, shared, shared])
+    names = divide([shared, shared, shared])
     assert sorted(name for held in names for name in held) == sorted(shared)
     written = [sum(shared[name] for name in held) for held in names]
     assert max(written) - min(written) <= 100
 
 
 def test_who_has_a_tensor_for_itself_writes_it() -> None:
-    names = dealt([{"model": 8, "moment": 8}, {"model": 8, "private.worker.1": 1}, {"model": 8}])
+    names = divide([{"model": 8, "moment": 8}, {"model": 8, "private.worker.1": 1}, {"model": 8}])
     assert "moment" in names[0]
     assert "private.worker.1" in names[1]
     assert [held.count("model") for held in names].count(1) == 1
@@ -67,7 +67,7 @@ def test_torch_reads_what_is_written_whole(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="torch.distributed is"):
         load(found, storage_reader=HuggingFaceStorageReader(str(there)), no_dist=True)
     assert all(torch.equal(found[name], tensor) for name, tensor in MODEL.items())
-    assert [path.name for path in places(there)["model.bias"]] == ["worker-0000.safetensors"]
+    assert [path.name for path in find_files(there)["model.bias"]] == ["worker-0000.safetensors"]
 
 
 def test_a_state_that_does_not_fit_is_refused_before_anything_is_used(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """`lockstep train`."""
 
-import os
 import signal
 import sys
 import time
@@ -64,6 +63,7 @@ def run_training(
     from lockstep.process import die_with_parent, run_then_exit
     from lockstep.remote.place import is_remote
     from lockstep.remote.store import Store
+    from lockstep.run import environment_variables
     from lockstep.run.directory import RunDirectory
     from lockstep.train import worker
     from lockstep.train.resume import check_resume
@@ -74,7 +74,7 @@ def run_training(
 
         def work() -> None:
             worker.train(config, run)
-            if os.environ["RANK"] == "0":
+            if environment_variables.rank() == 0:
                 _close(run, as_json, show, None, begin)
 
         run_then_exit(work, print_error)

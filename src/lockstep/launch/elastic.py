@@ -12,7 +12,8 @@ from pathlib import Path
 from lockstep.errors import LockstepError, missing
 from lockstep.launch.fixed import STOP_SECONDS, choose_threads, find_free_port
 from lockstep.launch.fork_server import ForkServer, Target
-from lockstep.launch.supervisor import ChildProcess, Supervisor, _notify
+from lockstep.launch.supervisor import ChildProcess, Supervisor
+from lockstep.notices import warn
 
 MAX_EARLY_DEATHS = 3
 """A worker that died this many times in a row before its first step is not restarted."""
@@ -68,7 +69,7 @@ class ElasticWorkers:
             self.failures.append(failure)
             (self.folder / f"ready-{child.rank}").touch()  # the others need not wait for it at the start
             if any(not other.is_helper for other in self.supervisor.children):
-                _notify(f"Worker {child.rank} is given up, the others go on. {failure}")
+                warn(f"Worker {child.rank} is given up, the others continue. {failure}")
 
     def _restart(self, child: ChildProcess) -> LockstepError | None:
         """Starts a dead worker again, or returns why it is given up."""
@@ -81,7 +82,7 @@ class ElasticWorkers:
             after = f"after {restarts} restart{'s' * (restarts != 1)}"
             return LockstepError(f"{child.describe_exit()}: it died {often}, {after}.", "See logs/ in the run folder.")
         self.restarts[rank] += 1
-        _notify(f"{child.describe_exit()}; started again ({restarts + 1} of {self.max_restarts} restarts).")
+        warn(f"{child.describe_exit()}; started again ({restarts + 1} of {self.max_restarts} restarts).")
         self._start(rank)
         return None
 

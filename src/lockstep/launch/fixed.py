@@ -5,7 +5,6 @@ elastic agent could do the work of this module, but importing it takes as long a
 """
 
 import errno
-import os
 import signal
 import socket
 import tempfile
@@ -13,7 +12,9 @@ from pathlib import Path
 
 from lockstep.errors import LockstepError, PortTaken
 from lockstep.launch.fork_server import ForkServer, Target
-from lockstep.launch.supervisor import RESUME, ChildProcess, Supervisor, _notify
+from lockstep.launch.supervisor import RESUME, ChildProcess, Supervisor
+from lockstep.notices import warn
+from lockstep.run import environment_variables
 
 GRACE_SECONDS = 5.0
 """How long the other processes may take to report their own failure after one has failed."""
@@ -37,7 +38,7 @@ def find_free_port(port: int = 0) -> int:
 
 def choose_threads(processes: int) -> str:
     """Returns OMP_NUM_THREADS for each of several processes: an equal share of the cores unless the user has set it."""
-    return os.environ.get("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // processes)))
+    return str(environment_variables.threads_per_process(processes))
 
 
 def launch_fixed(
@@ -96,7 +97,7 @@ def _is_harmless(child: ChildProcess, expendable: range, is_stopping: bool) -> b
     if child.rank not in expendable or kind not in ("", "memory"):
         return False
     why = " (out of memory)" if kind else ""
-    _notify(f"{child.describe_exit()}{why}; the others go on.")
+    warn(f"{child.describe_exit()}{why}; the others continue.")
     return True
 
 

@@ -18,13 +18,14 @@ from typing import NoReturn
 from lockstep.launch.fork_server import Exited, SignalRequest, Started, StartRequest
 from lockstep.notices import print_error
 from lockstep.process import die_with_parent, run_then_exit
+from lockstep.run import environment_variables
 
 
 def main() -> None:
     descriptor, module, *arguments = sys.argv[1:]
     if descriptor == "run":
         run(module, arguments)
-    die_with_parent(int(os.environ["LOCKSTEP_LAUNCHER"]))
+    die_with_parent(environment_variables.launcher_pid())
     gc.disable()
     import_module(module).preload(*arguments)
     gc.freeze()  # the collector of a forked process leaves alone, and so does not copy, what is shared

@@ -6,7 +6,6 @@ processes with the `Supervisor` of this module.
 
 import json
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -137,8 +136,3 @@ class Supervisor:
                 yield child
             if not ended:
                 time.sleep(self._poll_seconds)
-
-
-def _notify(sentence: str) -> None:
-    """Tells the person at the terminal what happened to a process. All notices of this package go through here."""
-    print(sentence, file=sys.stderr)

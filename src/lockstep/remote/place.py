@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from lockstep.errors import LockstepError
-from lockstep.files import cache
+from lockstep.run import environment_variables
 
 
 def is_remote(place: object) -> bool:
@@ -30,7 +30,9 @@ def cache_folder(kind: str, url: str) -> Path:
     """Returns the cache folder of an address. Its name is readable and unique to the address."""
     url = url.rstrip("/")
     words = re.sub(r"[^A-Za-z0-9._]+", "-", url.partition("://")[2]).strip("-.")
-    return cache() / kind / f"{words[-60:]}-{hashlib.sha256(url.encode()).hexdigest()[:10]}"
+    return (
+        environment_variables.cache_folder() / kind / f"{words[-60:]}-{hashlib.sha256(url.encode()).hexdigest()[:10]}"
+    )
 
 
 def working_folder(run: str | Path) -> Path:

@@ -38,8 +38,8 @@ class Progress:
     loss: float | None = None  # of the same evaluation
     scalars: dict[str, float] = field(default_factory=dict)
     lineage: list[tuple[str, int]] = field(default_factory=list)
-    """Where workers come and go: the starts from a checkpoint that led here, each a name and the checkpoint's step. When
-    all died, what they did beyond it was lost; the names tell in a journal which steps those were."""
+    """For elastic workers: the starts from a checkpoint that led here, each a name and the checkpoint's step. When all
+    workers died, the steps after that checkpoint were lost; by the names a journal's reader knows which."""
 
     @property
     def best(self) -> Evaluation | None:
@@ -55,7 +55,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint, by its manifest."""
+    """A checkpoint and its manifest."""
 
     path: Path
     manifest: dict[str, Any]
@@ -102,7 +102,7 @@ class Checkpoint:
 
 
 def sign(progress: dict[str, Any], config: dict[str, Any], files: dict[str, Any]) -> dict[str, Any]:
-    """A manifest with its own digest."""
+    """Returns a manifest with its own digest."""
     manifest = {"format": FORMAT, "progress": progress, "config": config, "files": files}
     return manifest | {"sha256": _own_digest(manifest)}
 
@@ -113,7 +113,7 @@ def _own_digest(manifest: dict[str, Any]) -> str:
 
 
 def read_checkpoint(path: Path) -> Checkpoint | None:
-    """The checkpoint in a folder; None when its manifest is missing, of another format or not as it was written."""
+    """Returns the checkpoint in a folder; None when its manifest is missing, of another format or damaged."""
     try:
         return parse(path, (path / "manifest.json").read_bytes())
     except OSError:
@@ -121,58 +121,59 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
 
 
 def parse(path: Path, text: bytes) -> Checkpoint | None:
-    """The checkpoint that a manifest tells of; None when it is of another format or not as it was written."""
+    """Returns the checkpoint of a manifest; None when it is of another format or damaged."""
     try:
         manifest = json.loads(text)
-        whole = manifest["format"] == FORMAT and manifest["sha256"] == _own_digest(manifest)
-        return Checkpoint(path, manifest) if whole else None
+        is_whole = manifest["format"] == FORMAT and manifest["sha256"] == _own_digest(manifest)
+        return Checkpoint(path, manifest) if is_whole else None
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
 def list_all(folder: Path) -> list[Checkpoint]:
-    """The checkpoints of a run with a good manifest, oldest first; the digests of their files are not checked."""
-    return [saved for path in sorted(folder.glob("step-*")) if (saved := read_checkpoint(path)) is not None]
+    """Returns the checkpoints with a good manifest, oldest first. The digests of their files are not checked."""
+    read = (read_checkpoint(path) for path in sorted(folder.glob("step-*")))
+    return [checkpoint for checkpoint in read if checkpoint is not None]
 
 
 def find_newest_whole(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint without damage, and a sentence about each newer one that had to be passed over."""
-    passed: list[str] = []
+    """Returns the newest checkpoint without damage, and a sentence about each newer one that was skipped."""
+    skipped: list[str] = []
     for path in sorted(folder.glob("step-*"), reverse=True):
-        saved = read_checkpoint(path)
-        damage = "no readable manifest" if saved is None else saved.damage()
-        if saved is not None and damage is None:
-            return saved, passed
-        passed.append(f"{path.name}: {damage}")
-    return None, passed
+        checkpoint = read_checkpoint(path)
+        damage = "no readable manifest" if checkpoint is None else checkpoint.damage()
+        if checkpoint is not None and damage is None:
+            return checkpoint, skipped
+        skipped.append(f"{path.name}: {damage}")
+    return None, skipped
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenCheckpoint:
     """A checkpoint that was chosen. When it is not the one that was asked for, `notice` is a sentence that says so."""
 
     saved: Checkpoint
     notice: str | None = None
 
 
-def choose(all_saved: list[Checkpoint], which: Literal["best", "last"]) -> Choice:
+def choose(all_saved: list[Checkpoint], which: Literal["best", "last"]) -> ChosenCheckpoint:
     """Chooses from the checkpoints of a run, oldest first and at least one. The last one names the best step. When that
     checkpoint is missing, or no checkpoint was evaluated, the last one is chosen."""
     last = all_saved[-1]
     best_step = last.progress().best_step
     if which == "last" or best_step is None:
-        return Choice(last)
+        return ChosenCheckpoint(last)
     for saved in all_saved:
         if saved.step == best_step:
-            return Choice(saved)
-    return Choice(
+            return ChosenCheckpoint(saved)
+    return ChosenCheckpoint(
         last, f"The best checkpoint, of step {best_step:,}, is missing: the last one, of step {last.step:,}, is used."
     )
 
 
 @contextmanager
 def report_unusable(folder: Path) -> Iterator[None]:
-    """Around reading an exported model: whatever is wrong with it is told in a sentence."""
+    """The context of reading an exported model: turns every failure into one sentence."""
     from safetensors import SafetensorError
 
     try:
@@ -183,9 +184,9 @@ def report_unusable(folder: Path) -> Iterator[None]:
 
 
 def read_model_config(folder: Path, key: str, does: str) -> dict[str, Any]:
-    """What a model says of itself. It has this key when it does what is asked for; other tasks need not say anything."""
+    """Returns the config of an exported model. It has `key` if the model does what is asked for, such as translating."""
     path = folder / "config.json"
     config = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     if key not in config:
-        raise LockstepError(f"The model in {folder} {does} nothing.", "Name a run that learned to.", code=2)
+        raise LockstepError(f"The model in {folder} {does} nothing.", "Name a run of the right task.", code=2)
     return dict(config)

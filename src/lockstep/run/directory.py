@@ -1,4 +1,4 @@
-"""The run directory: where everything about one training lies."""
+"""The run directory: the files of one training."""
 
 import fcntl
 import os
@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TextIO
 
 from lockstep.errors import LockstepError
+from lockstep.run import environment_variables
 
 
 class RunDirectory:
-    """Names of the files of a run, and the lock that keeps a second launch out."""
+    """The paths of a run's files, and the lock that keeps a second launch out."""
 
     def __init__(self, path: Path, name: str | None = None) -> None:
         self.path = path
@@ -45,7 +46,7 @@ class RunDirectory:
             ) from None
 
     def lock(self, patience_seconds: float = 3.0) -> TextIO:
-        """Held as long as the returned file is open. A launch that was just killed may hold it a moment longer."""
+        """Locks the run while the returned file is open. A launch that was just killed may keep it a moment longer."""
         file = self._lock_file()
         deadline = time.monotonic() + patience_seconds
         while not self._try(file, fcntl.LOCK_EX):
@@ -55,17 +56,17 @@ class RunDirectory:
         _sign(file, os.getpid())
         return file
 
-    def share(self, launch: str, settled: Callable[[], bool], patience_seconds: float) -> tuple[TextIO, bool]:
-        """The lock of a launch whose workers come and go: they hold it together. True: this worker is the first and
-        holds it alone until it calls `let_in`; the others wait for that. `settled` tells whether the records in the
-        folder are this launch's."""
+    def share(self, launch: str, is_recorded: Callable[[], bool], patience_seconds: float) -> tuple[TextIO, bool]:
+        """Locks the run for all workers of an elastic launch. Returns True for the first worker, which has the lock alone
+        until it calls `let_in`; the others wait for that. `is_recorded` returns whether the records in the folder are
+        this launch's."""
         file = self._lock_file()
         deadline, foreign = time.monotonic() + patience_seconds, time.monotonic() + 3.0
         while True:
-            if self._try(file, fcntl.LOCK_EX) and not settled():
-                _sign(file, int(os.environ.get("LOCKSTEP_LAUNCHER", os.getpid())), f", launch {launch}")
+            if self._try(file, fcntl.LOCK_EX) and not is_recorded():
+                _sign(file, environment_variables.launcher_pid() or os.getpid(), f", launch {launch}")
                 return file, True
-            if self._try(file, fcntl.LOCK_SH) and settled():
+            if self._try(file, fcntl.LOCK_SH) and is_recorded():
                 return file, False
             fcntl.flock(file, fcntl.LOCK_UN)
             file.seek(0)
@@ -74,6 +75,7 @@ class RunDirectory:
             time.sleep(0.05)
 
     def let_in(self, file: TextIO) -> None:
+        """Shares the lock with the other workers of the launch."""
         fcntl.flock(file, fcntl.LOCK_SH)
 
     def _lock_file(self) -> TextIO:
@@ -94,7 +96,7 @@ class RunDirectory:
         except OSError as error:
             raise LockstepError(
                 f"The run folder {self.path} cannot be locked: {error.strerror}.",
-                "Put it on a file system that knows file locks.",
+                "Put it on a file system with file locks.",
             ) from None
 
     def _taken(self, file: TextIO) -> LockstepError:
@@ -105,10 +107,10 @@ class RunDirectory:
         )
 
     def busy(self) -> bool:
-        """Is somebody training this run right now, as far as this machine can tell?"""
+        """Whether a process is training this run right now, as far as this machine can tell."""
         try:
             with (self.path / ".lock").open() as file:
-                for kind in (fcntl.LOCK_SH, fcntl.LOCK_EX):  # those who hold it together let others share it
+                for kind in (fcntl.LOCK_SH, fcntl.LOCK_EX):  # workers of an elastic launch share it
                     fcntl.flock(file, kind | fcntl.LOCK_NB)
                 return False
         except BlockingIOError:

@@ -1,7 +1,9 @@
-"""Writing and loading checkpoints: whole or not there at all. `lockstep.run.checkpoint` says what is in one.
+"""Writes and loads checkpoints, each complete or not there at all. `lockstep.run.checkpoint` says what is in one.
 
-A checkpoint is written aside, synced, digested, and renamed; the manifest is written last. Nothing is ever unpickled.
-Older ones go only after the new one is durable, and by rename first, so a half-deleted one can't be mistaken for whole.
+A checkpoint is written under a temporary name, synced, digested and renamed; the manifest is written last. Nothing is
+ever unpickled. Older checkpoints are deleted only after the new one is durable, and by a rename first, so that a
+half-deleted one is never taken for complete. A kill at any moment leaves at most a temporary folder, which the next launch
+removes (`sweep`).
 """
 
 import json
@@ -33,7 +35,7 @@ def save(
     team: Team,
     keep: Callable[[list[Checkpoint]], set[Path]],
 ) -> int:
-    """Writes a checkpoint by all workers together; returns its size in bytes. `keep` chooses which stay."""
+    """Writes a checkpoint by all workers together; returns its size in bytes. `keep` returns the ones to retain."""
     final = folder / f"step-{progress.step:08d}"
     aside = folder / f".step-{progress.step:08d}.partial"
     team.primary_does(lambda: _clear(folder, aside))
@@ -43,14 +45,14 @@ def save(
     def finish() -> int:
         facts = asdict(progress) | {"scalars": state.scalars}
         size = _finish(aside, final, facts, config, export)
-        _forget(folder, keep(list_all(folder)) | {final})
+        _delete_others(folder, keep(list_all(folder)) | {final})
         return size
 
     return team.primary_does(finish)
 
 
 def note_score(path: Path, progress: Progress, keep: Callable[[list[Checkpoint]], set[Path]]) -> None:
-    """Adds what an evaluation found to a checkpoint that was saved before it. The manifest is replaced in one move."""
+    """Adds a score to a checkpoint that was saved before its evaluation. The manifest is replaced atomically."""
     saved = read_checkpoint(path)
     if saved is None:
         return
@@ -59,8 +61,8 @@ def note_score(path: Path, progress: Progress, keep: Callable[[list[Checkpoint]]
     try:
         write_atomically(path / "manifest.json", json.dumps(manifest, indent=1))
     except OSError as error:
-        raise unwritten(path, error) from None
-    _forget(path.parent, keep(list_all(path.parent)) | {path})
+        raise write_error(path, error) from None
+    _delete_others(path.parent, keep(list_all(path.parent)) | {path})
 
 
 def _clear(folder: Path, aside: Path) -> None:
@@ -71,7 +73,7 @@ def _clear(folder: Path, aside: Path) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Removes what a killed launch left half-written or half-deleted; what can't be removed now goes another time."""
+    """Removes what a killed launch left half-written or half-deleted. What cannot be removed is left for the next time."""
     for path in folder.glob(".step-*"):
         shutil.rmtree(path, ignore_errors=True)
 
@@ -81,14 +83,14 @@ def _write_state(folder: Path, state: State, team: Team) -> None:
     try:
         tensors.write(folder, state.tensors | named, team)
     except (OSError, RuntimeError) as error:
-        raise unwritten(folder.parent, error) from None
+        raise write_error(folder.parent, error) from None
 
 
-def unwritten(path: Path, error: BaseException) -> LockstepError:
+def write_error(path: Path, error: BaseException) -> LockstepError:
     reason = (error.strerror if isinstance(error, OSError) else None) or str(error).strip().splitlines()[-1]
     return LockstepError(
         f"The checkpoint {path.name.removeprefix('.').removesuffix('.partial')} could not be written: {reason}.",
-        "The checkpoints before it are whole: make room and start the same command again.",
+        "Earlier checkpoints are complete: free some space and start the same command again.",
     )
 
 
@@ -113,10 +115,10 @@ def _finish(
         faults.at("renamed")
         return sum(file["bytes"] for file in files.values()) + (final / "manifest.json").stat().st_size
     except OSError as error:
-        raise unwritten(aside, error) from None
+        raise write_error(aside, error) from None
 
 
-def _forget(folder: Path, keep: set[Path]) -> None:
+def _delete_others(folder: Path, keep: set[Path]) -> None:
     for saved in list_all(folder):
         if saved.path not in keep:
             saved.path.rename(saved.path.with_name(f".{saved.path.name}.deleted"))
@@ -126,7 +128,7 @@ def _forget(folder: Path, keep: set[Path]) -> None:
 def keep_best_and_last(
     last: int, best: int, higher_is_better: bool, best_step: int | None = None
 ) -> Callable[[list[Checkpoint]], set[Path]]:
-    """Makes the rule that keeps the `last` newest checkpoints and the `best` ones with the best evaluations. `best_step`,
+    """Returns a rule that retains the `last` newest checkpoints and the `best` ones with the best evaluations. `best_step`,
     the best step of the run so far, counts as the best of all."""
 
     def keep(all_saved: list[Checkpoint]) -> set[Path]:
@@ -146,10 +148,10 @@ def load(saved: Checkpoint, state: dict[str, Tensor], team: Team) -> None:
 
 
 def private(saved: Checkpoint) -> FindTensor:
-    """Finds tensors that only the strategy which saved them can use."""
+    """Returns a function that reads tensors which only the strategy that saved them can use."""
     from safetensors import safe_open
 
-    paths = tensors.places(saved.path / "state")
+    paths = tensors.find_files(saved.path / "state")
 
     def find(name: str) -> Tensor | None:
         if PRIVATE + name not in paths:

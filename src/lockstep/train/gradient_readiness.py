@@ -1,15 +1,14 @@
-"""When each gradient is complete within the backward pass: what can travel while the rest is still computed."""
+"""When each gradient is complete within the backward pass, and so can be sent while the rest is computed."""
 
 from statistics import median
-from typing import Any
 
 from torch import nn
 
 from lockstep.run.journal import Journal
-from lockstep.watch.clock import PhaseClock
+from lockstep.watch.clock import PhaseClock, Stamp
 
 STEPS = 6
-"""Backward passes that are watched."""
+"""Number of backward passes that are measured."""
 
 
 class Readiness:
@@ -28,19 +27,19 @@ class Readiness:
         self.begin()
 
     def begin(self) -> None:
-        """A backward pass is about to start."""
-        self._begin, self._stamps = self._clock.stamp(), dict[str, Any]()
+        """Called before a backward pass."""
+        self._begin, self._stamps = self._clock.stamp(), dict[str, Stamp]()
 
     def _ready(self, name: str) -> None:
         self._stamps[name] = self._clock.stamp()
 
     def end_of_step(self) -> bool:
-        """After the device caught up. Returns whether enough passes were seen; then the line is written."""
-        found = {name: self._clock.between(self._begin, stamp) for name, stamp in self._stamps.items()}
-        if not found:
+        """Called after the device caught up. Returns whether enough passes were measured; then the line is written."""
+        ready = {name: self._clock.between(self._begin, stamp) for name, stamp in self._stamps.items()}
+        if not ready:
             return False
-        self._passes.append(max(found.values()))
-        for name, seconds in found.items():
+        self._passes.append(max(ready.values()))
+        for name, seconds in ready.items():
             self._seconds[name].append(seconds)
         if len(self._passes) < STEPS:
             return False
@@ -50,10 +49,10 @@ class Readiness:
         return True
 
     def _write(self) -> None:
-        """In the order of the model. A tensor that no pass reached counts as ready at the end."""
-        whole = median(self._passes)
+        """Journals tensors in the order of the model. One that no pass reached counts as ready at the end."""
+        full_pass = median(self._passes)
         tensors = [
-            {"name": name, "shape": list(parameter.shape), "seconds": median(self._seconds[name] or [whole])}
+            {"name": name, "shape": list(parameter.shape), "seconds": median(self._seconds[name] or [full_pass])}
             for name, parameter in self._parameters.items()
         ]
-        self._journal.write("profile", steps=STEPS, backward_seconds=whole, tensors=tensors, sums=self._sums)
+        self._journal.write("profile", steps=STEPS, backward_seconds=full_pass, tensors=tensors, sums=self._sums)

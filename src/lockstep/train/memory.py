@@ -1,4 +1,4 @@
-"""Pages of memory that a step needs: the kernel's time over them is spent before the first step, and once."""
+"""Makes the kernel's work on memory pages happen once and before the first step."""
 
 import ctypes
 import os
@@ -8,10 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lockstep.config import RunConfig
+from lockstep.run import environment_variables
 
 
 def keep_memory() -> None:
-    """Lets glibc keep freed memory: giving each activation back to the kernel costs a page-fault storm every step."""
+    """Lets glibc keep freed memory: returning activations to the kernel causes a storm of page faults in every step."""
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)
         libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
@@ -19,12 +20,11 @@ def keep_memory() -> None:
 
 
 def touch_memory(config: RunConfig) -> Callable[[], None]:
-    """Lets a spare core touch memory that the first step will need while this one imports torch: the kernel takes its
-    time over pages that are used for the first time. The returned call hands the memory to malloc, which keeps it."""
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ.get("WORLD_SIZE", "1")))
-    spare_cores = len(os.sched_getaffinity(0)) // here > 1
+    """Touches the memory of the first step on a spare core while this one imports torch, because the first use of a page
+    is slow. The returned call gives the memory to malloc, which keeps it."""
+    spare_cores = len(os.sched_getaffinity(0)) // environment_variables.local_world_size() > 1
     gpu = config.train.device == "cuda" or Path("/proc/driver/nvidia").exists()
-    words = (config.batch.words or 0) // (1 if config.batch.per == "worker" else int(os.environ.get("WORLD_SIZE", "1")))
+    words = (config.batch.words or 0) // (1 if config.batch.per == "worker" else environment_variables.world_size())
     size = min(4 * words * config.model.activations_per_word, 2**30)
     if not spare_cores or gpu or size < 2**26 or platform.libc_ver()[0] != "glibc":
         return lambda: None

@@ -1,7 +1,7 @@
 """The tensors of a checkpoint, in safetensors files.
 
-Whole tensors are written and read as they are. Those that workers hold in parts go through torch.distributed.checkpoint,
-which reads both; importing it costs every worker more than a second, which is not spent where nothing is in parts.
+Full tensors are written and read directly. Sharded ones (DTensors) go through torch.distributed.checkpoint, which reads
+both kinds of files. Importing it takes more than a second, so it is imported only for shards.
 """
 
 import hashlib
@@ -18,67 +18,67 @@ from lockstep.team import Team
 
 
 def write(folder: Path, tensors: Mapping[str, Tensor], team: Team) -> None:
-    """By all workers together. OSError and RuntimeError tell why not."""
-    if any(_part(tensor) for tensor in tensors.values()):
-        _write_parts(folder, tensors, team)
+    """Called by all workers together. Raises OSError or RuntimeError when something cannot be written."""
+    if any(_is_sharded(tensor) for tensor in tensors.values()):
+        _write_shards(folder, tensors, team)
         return
     from safetensors.torch import save
 
     sizes = team.gather({name: tensor.nbytes for name, tensor in tensors.items()})
-    mine = dealt(sizes)[team.rank]
-    if mine:
-        content = save({name: tensors[name].detach().cpu().contiguous() for name in mine})
+    own_names = divide(sizes)[team.rank]
+    if own_names:
+        content = save({name: tensors[name].detach().cpu().contiguous() for name in own_names})
         (folder / f"worker-{team.rank:04d}.safetensors").write_bytes(content)
 
 
-def dealt(sizes: Sequence[Mapping[str, int]]) -> list[list[str]]:
-    """What each worker writes, by the bytes of what it holds: every tensor once, by whoever has least to write so far."""
-    holders: dict[str, list[int]] = {}
-    for worker, held in enumerate(sizes):
-        for name in held:
-            holders.setdefault(name, []).append(worker)
+def divide(sizes: Sequence[Mapping[str, int]]) -> list[list[str]]:
+    """Returns what each worker writes, from the bytes of the tensors that each one has. Every tensor is written once, by
+    the worker with the least to write so far."""
+    owners: dict[str, list[int]] = {}
+    for worker, tensors in enumerate(sizes):
+        for name in tensors:
+            owners.setdefault(name, []).append(worker)
     names, written = [list[str]() for _ in sizes], [0] * len(sizes)
-    for name in sorted(holders, key=lambda name: (-sizes[holders[name][0]][name], name)):
-        worker = min(holders[name], key=lambda one: written[one])
+    for name in sorted(owners, key=lambda name: (-sizes[owners[name][0]][name], name)):
+        worker = min(owners[name], key=lambda one: written[one])
         names[worker].append(name)
         written[worker] += sizes[worker][name]
     return names
 
 
 def read(folder: Path, tensors: Mapping[str, Tensor], team: Team) -> None:
-    """Fills `tensors` in place. All workers take the same way: it is told by the files and by the strategy."""
-    found = places(folder)
-    if any(len(paths) > 1 for paths in found.values()) or any(_part(tensor) for tensor in tensors.values()):
-        _read_parts(folder, tensors, team)
+    """Fills `tensors` in place. Files and strategy decide which reader is used, so all workers use the same."""
+    paths_of = find_files(folder)
+    if any(len(paths) > 1 for paths in paths_of.values()) or any(_is_sharded(tensor) for tensor in tensors.values()):
+        _read_shards(folder, tensors, team)
         return
     from safetensors import safe_open
 
-    missing = [name for name in tensors if name not in found]
+    missing = [name for name in tensors if name not in paths_of]
     if missing:
         raise _unfit(folder, f"has no {missing[0]}")
-    for path in sorted({found[name][0] for name in tensors}):
+    for path in sorted({paths_of[name][0] for name in tensors}):
         with torch.no_grad(), safe_open(path, framework="pt") as file:
-            for name in (name for name in tensors if found[name][0] == path):
-                kept = file.get_tensor(name)
-                if kept.shape != tensors[name].shape:
-                    raise _unfit(folder, f"has another shape of {name}: {tuple(kept.shape)}")
-                tensors[name].copy_(kept)
+            for name in (name for name in tensors if paths_of[name][0] == path):
+                saved = file.get_tensor(name)
+                if saved.shape != tensors[name].shape:
+                    raise _unfit(folder, f"has another shape of {name}: {tuple(saved.shape)}")
+                tensors[name].copy_(saved)
 
 
-def places(folder: Path) -> dict[str, list[Path]]:
-    """The files that hold each tensor, or parts of it."""
+def find_files(folder: Path) -> dict[str, list[Path]]:
+    """Returns the files that contain each tensor, or shards of it."""
     from safetensors import safe_open
 
-    found: dict[str, list[Path]] = {}
+    paths_of: dict[str, list[Path]] = {}
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118
-                found.setdefault(name, []).append(path)
-    return found
+                paths_of.setdefault(name, []).append(path)
+    return paths_of
 
 
-def _part(tensor: Tensor) -> bool:
-    """A DTensor."""
+def _is_sharded(tensor: Tensor) -> bool:
     return hasattr(tensor, "to_local")
 
 
@@ -88,7 +88,7 @@ def _unfit(folder: Path, what: str) -> LockstepError:
     )
 
 
-def _write_parts(folder: Path, tensors: Mapping[str, Tensor], team: Team) -> None:
+def _write_shards(folder: Path, tensors: Mapping[str, Tensor], team: Team) -> None:
     from torch.distributed.checkpoint import HuggingFaceStorageWriter, save
     from torch.distributed.checkpoint.api import CheckpointException
 
@@ -101,7 +101,7 @@ def _write_parts(folder: Path, tensors: Mapping[str, Tensor], team: Team) -> Non
         raise next((cause for cause in causes if isinstance(cause, OSError)), RuntimeError(str(error))) from None
 
 
-def _read_parts(folder: Path, tensors: Mapping[str, Tensor], team: Team) -> None:
+def _read_shards(folder: Path, tensors: Mapping[str, Tensor], team: Team) -> None:
     from torch.distributed.checkpoint import HuggingFaceStorageReader, load
 
     with torch.no_grad(), _quiet():
@@ -111,16 +111,16 @@ def _read_parts(folder: Path, tensors: Mapping[str, Tensor], team: Team) -> None
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """torch warns a single process that it saves as a single process."""
+    """Silences torch's warning that a single process saves alone."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
         yield
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:
-    """Names the exact bits of model and optimizer, so that replicas can be compared."""
-    found = hashlib.blake2b(digest_size=16)
+    """Returns a digest of the exact bits of model and optimizer, to compare workers."""
+    bits = hashlib.blake2b(digest_size=16)
     for name in sorted(tensors):
-        found.update(name.encode())
-        found.update(tensors[name].detach().cpu().contiguous().numpy().tobytes())
-    return found.hexdigest()
+        bits.update(name.encode())
+        bits.update(tensors[name].detach().cpu().contiguous().numpy().tobytes())
+    return bits.hexdigest()

@@ -4,7 +4,6 @@ The rate is that of an all-reduce, counted like `bytes_sent` of the step lines: 
 the minimum time of its exchange. The latency is that of an all-reduce of one number, the minimum cost of any exchange.
 """
 
-import os
 import socket
 import statistics
 import time
@@ -12,6 +11,7 @@ import time
 import torch
 import torch.distributed as dist
 
+from lockstep.run import environment_variables
 from lockstep.team import Team
 
 LATENCY_ROUNDS, LATENCY_SECONDS = 20, 0.1
@@ -58,12 +58,12 @@ def time_all_reduce(payload: torch.Tensor, team: Team) -> float:
 def find_interface(team: Team) -> str | None:
     """Returns the network interface over which this worker sends gradients: the one that NCCL_SOCKET_IFNAME or
     GLOO_SOCKET_IFNAME names, else the one on the route to a worker on another host."""
-    here, master = socket.gethostname(), os.environ.get("MASTER_ADDR", "")
+    here, master = socket.gethostname(), (environment_variables.rendezvous() or ("",))[0]
     hosts = team.gather((here, _find_source_address(master)))
     remote_addresses = [address for host, address in hosts if host != here and address]
     if all(host == here for host, _ in hosts):
         return "lo"
-    named = os.environ.get("NCCL_SOCKET_IFNAME" if team.device.type == "cuda" else "GLOO_SOCKET_IFNAME", "")
+    named = environment_variables.socket_interface("nccl" if team.device.type == "cuda" else "gloo")
     if named and not named.startswith("^"):
         return named.split(",")[0].removeprefix("=")
     for target in (master, *remote_addresses):

@@ -14,7 +14,8 @@ from lockstep.data.catalog import packages
 from lockstep.data.catalog.download import ELSEWHERE, DiskFull, FetchLog, discard, download, finish
 from lockstep.data.catalog.entries import CatalogEntry, Piece, Source
 from lockstep.errors import LockstepError
-from lockstep.files import cache, digest, disk_error, locked, read_json, sha256, sync, write_json
+from lockstep.files import digest, disk_error, locked, read_json, sha256, sync, write_json
+from lockstep.run import environment_variables
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class FetchedPiece:
 
 def cache_folder(given: Path | None = None) -> Path:
     """Returns --cache, or $LOCKSTEP_CACHE, or $XDG_CACHE_HOME/lockstep, or ~/.cache/lockstep."""
-    return cache() if given is None else given.expanduser()
+    return environment_variables.cache_folder() if given is None else given.expanduser()
 
 
 def fetch(

@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, TypedDict
 from urllib.parse import urlsplit
 
@@ -30,6 +29,7 @@ from torchft.manager import REPLICA_ID_KEY
 from lockstep import stderr_log
 from lockstep.errors import LockstepError
 from lockstep.parallel.strategy import Context
+from lockstep.run import environment_variables
 
 MAX_FAILURES = 10
 """Quorums or exchanges that may fail in a row before a worker gives up."""
@@ -124,7 +124,9 @@ class Quorum:
         self._works: list[dist.Work] = []
         self._failures = 0  # in a row
         self.rank, self.size = 0, 1
-        self._lighthouse = os.environ["TORCHFT_LIGHTHOUSE"]
+        address = environment_variables.lighthouse()
+        assert address is not None
+        self._lighthouse = address
         # A lighthouse on the loopback serves this machine only: no names have to be resolved.
         local = urlsplit(self._lighthouse).hostname in ("127.0.0.1", "localhost", "::1")
         self._host = "127.0.0.1" if local else socket.gethostname()
@@ -277,10 +279,9 @@ class StartBarrier:
 
     def __init__(self, rank: int, size: int, patience_seconds: float) -> None:
         self._rank, self._size, self._patience = rank, size, patience_seconds
-        self._start = os.environ.get("LOCKSTEP_RESTARTS", "0")
+        self._start = environment_variables.restarts()
         self._marked = False
-        folder = os.environ.get("LOCKSTEP_START")
-        self._folder = Path(folder) if folder else None
+        self._folder = environment_variables.start_folder()
 
     def wait(self) -> None:
         """Without this the first worker would begin alone. A restarted worker finds the marks of all; when some workers do
