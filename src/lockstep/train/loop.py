@@ -4,7 +4,6 @@ import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 
@@ -12,7 +11,6 @@ from lockstep import faults
 from lockstep.ablation import Ablation
 from lockstep.config import RunConfig
 from lockstep.dtypes import DTYPES
-from lockstep.parallel.optimizers import AdamW, MakeOptimizer, Sgd
 from lockstep.parallel.strategy import Claim, Context, Pause, Strategy
 from lockstep.run.checkpoint import Progress
 from lockstep.run.directory import RunDirectory
@@ -26,10 +24,9 @@ from lockstep.train.evaluation import Evaluator
 from lockstep.train.prefetch import MicroBatchMaker, Prefetched, Prefetcher
 from lockstep.train.probes import Probes
 from lockstep.train.schedule import learning_rate
-from lockstep.train.step import Step
+from lockstep.train.step import Step, choose_optimizer
 from lockstep.train.stop_signal import StopSignal
 from lockstep.train.tensors import digest
-from lockstep.train.train_settings import OptimizerSettings
 from lockstep.watch.clock import PhaseClock
 from lockstep.watch.sampler import HOST_SOURCES, WORKER_SOURCES, Sampler
 
@@ -295,10 +292,3 @@ class Loop:
     def _notify(self, sentence: str, style: str = "") -> None:
         if self.display is not None:
             self.display.say(sentence, style)
-
-
-def choose_optimizer(settings: OptimizerSettings) -> MakeOptimizer:
-    if settings.name == "sgd":
-        decay, momentum = settings.weight_decay, settings.momentum
-        return partial(Sgd, momentum=momentum, nesterov=settings.nesterov, weight_decay=decay)
-    return partial(AdamW, betas=settings.betas, epsilon=settings.epsilon, weight_decay=settings.weight_decay)

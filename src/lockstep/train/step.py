@@ -5,15 +5,18 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from lockstep import faults
+from lockstep.parallel.optimizers import AdamW, MakeOptimizer, Sgd
 from lockstep.parallel.strategy import Agreed, Claim, Outcome, Strategy
 from lockstep.run.journal import Journal, StepLine
 from lockstep.tasks.task import GlobalBatch, MicroBatch
 from lockstep.train.probes import Probes
+from lockstep.train.train_settings import OptimizerSettings
 from lockstep.watch.clock import PhaseClock
 
 Autocast = Callable[[], AbstractContextManager[object]]
@@ -117,3 +120,10 @@ class Step:
 def derive_seed(seed: int, step: int, part: int) -> int:
     """Returns the seed of one share of one step, so that no random state has to be saved in checkpoints."""
     return int.from_bytes(hashlib.blake2b(f"{seed}:{step}:{part}".encode(), digest_size=8).digest(), "little") >> 1
+
+
+def choose_optimizer(settings: OptimizerSettings) -> MakeOptimizer:
+    if settings.name == "sgd":
+        decay, momentum = settings.weight_decay, settings.momentum
+        return partial(Sgd, momentum=momentum, nesterov=settings.nesterov, weight_decay=decay)
+    return partial(AdamW, betas=settings.betas, epsilon=settings.epsilon, weight_decay=settings.weight_decay)
