@@ -21,6 +21,7 @@ import yaml
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and so would programs started here
 signal.signal(signal.SIGINT, signal.default_int_handler)  # where it is ignored, programs started here could not be told
 for name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE"):  # they colour what a test reads
     os.environ.pop(name, None)

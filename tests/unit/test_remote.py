@@ -117,7 +117,7 @@ def test_a_missing_package_is_named_with_its_command(monkeypatch: pytest.MonkeyP
 
 
 def test_local_work_never_imports_fsspec() -> None:
-    modules = "lockstep.cli.main, lockstep.data.corpus.prepare, lockstep.remote.mirror, lockstep.remote.reading"
+    modules = "lockstep.cli.main, lockstep.data.corpus.prepare, lockstep.remote.mirror, lockstep.remote.fetch_run"
     program = f"import sys, {modules}\n"
     program += "from lockstep.cli.common import read_config\nprint('fsspec' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -42,8 +42,8 @@ def board(
 
 def _events(run: str) -> Path:
     """Where a run's scalars lie; those of a remote run are copied as they are now."""
+    from lockstep.remote.fetch_run import fetch_run
     from lockstep.remote.place import is_remote
-    from lockstep.remote.reading import fetch_run
 
     return (fetch_run(run, with_scalars=True) if is_remote(run) else Path(run)) / "tensorboard"
 

@@ -31,7 +31,7 @@ def classify(
 
     from lockstep.cli.common import find_model_folder, print_json
     from lockstep.data.images.image_set import read_image
-    from lockstep.remote.reading import fetch_model
+    from lockstep.remote.fetch_run import fetch_model
     from lockstep.tasks.classification import load, make_image_batch
     from lockstep.team import pick_device
 

@@ -16,8 +16,8 @@ def read_config(words: list[str], run: str | Path | None = None) -> "RunConfig":
     """`CONFIG key=value ...`; without CONFIG the run directory's own config is taken."""
     from lockstep.config import load
     from lockstep.errors import LockstepError
+    from lockstep.remote.fetch_run import fetch_run
     from lockstep.remote.place import is_remote
-    from lockstep.remote.reading import fetch_run
 
     if words and "=" not in words[0]:
         return load(Path(words[0]), words[1:])

@@ -33,8 +33,8 @@ def compare(
     from lockstep.errors import LockstepError
     from lockstep.explain.compare_runs import compare as compared
     from lockstep.files import disk_error, write_atomically
+    from lockstep.remote.fetch_run import fetch_run
     from lockstep.remote.place import is_remote
-    from lockstep.remote.reading import fetch_run
 
     places = named_runs(runs)
     if len(places) < 2:

@@ -54,7 +54,7 @@ def evaluate_run(
     from lockstep.data.corpus.prepare import prepare
     from lockstep.errors import LockstepError
     from lockstep.files import read_json
-    from lockstep.remote.reading import fetch_model
+    from lockstep.remote.fetch_run import fetch_model
     from lockstep.tasks.translation import TranslationLoss
     from lockstep.tasks.translation import evaluate as score
     from lockstep.team import Team, pick_device

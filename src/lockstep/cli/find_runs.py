@@ -41,7 +41,7 @@ def _in_folder(folder: Path) -> list[str]:
 
 
 def _at_address(url: str) -> list[str]:
-    from lockstep.remote.reading import list_run_names
+    from lockstep.remote.fetch_run import list_run_names
     from lockstep.remote.store import Store
 
     names = list_run_names(Store(url))

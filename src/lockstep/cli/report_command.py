@@ -49,8 +49,8 @@ def write_report(run: str | Path, to: Path | None = None, refresh: int | None = 
     if not is_remote(run):
         made = make(Path(run))
         return made, write(made, to or Path(run), refresh)[0]
+    from lockstep.remote.fetch_run import fetch_run
     from lockstep.remote.lease import is_leased
-    from lockstep.remote.reading import fetch_run
     from lockstep.remote.store import Store
 
     store = Store(str(run))

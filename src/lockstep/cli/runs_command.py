@@ -69,8 +69,8 @@ def _at_address(url: str) -> "list[Summary]":
     from dataclasses import replace
 
     from lockstep.explain.summary import summarise
+    from lockstep.remote.fetch_run import fetch_run, list_run_names
     from lockstep.remote.lease import is_leased
-    from lockstep.remote.reading import fetch_run, list_run_names
     from lockstep.remote.store import Store
 
     found = []

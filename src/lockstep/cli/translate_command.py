@@ -28,7 +28,7 @@ def translate(
 
     from lockstep.cli.common import find_model_folder
     from lockstep.errors import LockstepError
-    from lockstep.remote.reading import fetch_model
+    from lockstep.remote.fetch_run import fetch_model
     from lockstep.team import pick_device
     from lockstep.translate.translator import Translator
 
