@@ -88,6 +88,18 @@ def test_ctrl_c_interrupts_a_forked_python() -> None:
         assert started[0].process.wait() == 130
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_signal_ends_a_process_that_was_to_start_later(
+    number: signal.Signals, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with forking("write_value()") as (server, started, folder):
+        later = server.start_worker(0, 1, {}, folder, delay_seconds=600).process
+        assert started[0].process.wait() == 0
+        later.send_signal(number)
+        assert later.wait() == -number
+    assert capfd.readouterr().err == ""
+
+
 def test_no_zombie_stays() -> None:
     with forking("0", "sys.exit(1)", f"write_value(os.getppid()); {SLEEP}") as (_, started, folder):
         fork_server = int(read(folder, 2))

@@ -29,10 +29,12 @@ class ElasticWorkers:
         workers: int,
         lighthouse: Target,
         max_restarts: int,
+        dead_after_seconds: float,
         environment: dict[str, str],
     ) -> None:
         self.supervisor, self.server, self.workers = supervisor, server, workers
         self.lighthouse, self.max_restarts, self.environment = lighthouse, max_restarts, environment
+        self.dead_after_seconds = dead_after_seconds
         self.folder = Path(environment["LOCKSTEP_START"])
         self.restarts = [0] * workers  # of each worker
         self.early_deaths = [0] * workers  # of each worker, in a row
@@ -54,9 +56,9 @@ class ElasticWorkers:
         process = self.server.start(self.lighthouse, {})
         self.supervisor.watch(ChildProcess("Lighthouse", process, is_helper=True))
 
-    def _start(self, rank: int) -> None:
+    def _start(self, rank: int, delay_seconds: float = 0.0) -> None:
         environment = self.environment | {"LOCKSTEP_RESTARTS": str(self.restarts[rank])}
-        self.supervisor.watch(self.server.start_worker(rank, self.workers, environment, self.folder))
+        self.supervisor.watch(self.server.start_worker(rank, self.workers, environment, self.folder, delay_seconds))
 
     def _handle_exit(self, child: ChildProcess) -> None:
         reported = child.read_error()
@@ -83,7 +85,8 @@ class ElasticWorkers:
             return LockstepError(f"{child.describe_exit()}: it died {often}, {after}.", "See logs/ in the run folder.")
         self.restarts[rank] += 1
         warn(f"{child.describe_exit()}; started again ({restarts + 1} of {self.max_restarts} restarts).")
-        self._start(rank)
+        # Until then the lighthouse counts the dead worker: a quorum would include it and wait for it to connect.
+        self._start(rank, delay_seconds=self.dead_after_seconds)
         return None
 
 
@@ -115,7 +118,9 @@ def launch_elastic(
             "LOCKSTEP_LAUNCH": uuid.uuid4().hex,
             "LOCKSTEP_START": folder,
         }
-        launched = ElasticWorkers(supervisor, server, workers, lighthouse, max_restarts, environment)
+        launched = ElasticWorkers(
+            supervisor, server, workers, lighthouse, max_restarts, dead_after_seconds, environment
+        )
         launched.run()
     if launched.failures and not launched.finished:
         raise launched.failures[0]

@@ -10,6 +10,7 @@ import os
 import select
 import signal
 import sys
+import time
 from collections.abc import Iterable
 from importlib import import_module
 from multiprocessing.connection import Connection
@@ -26,6 +27,7 @@ def main() -> None:
     if descriptor == "run":
         run(module, arguments)
     die_with_parent(environment_variables.launcher_pid())
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     gc.disable()
     import_module(module).preload(*arguments)
     gc.freeze()  # the collector of a forked process leaves alone, and so does not copy, what is shared
@@ -72,11 +74,12 @@ def _become(request: StartRequest, has_threads: bool) -> NoReturn:
     """Turns this forked process into the requested one."""
     os.setsid()
     os.environ.update(request.environment)
+    time.sleep(request.delay_seconds)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     module, arguments = request.target
     if has_threads:
         os.execv(sys.executable, [sys.executable, "-m", "lockstep.launch.fork_loop", "run", module, *arguments])
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     run(module, arguments)
 
 

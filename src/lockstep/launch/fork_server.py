@@ -31,6 +31,7 @@ class StartRequest(NamedTuple):
     number: int  # the launcher's name for the new process
     target: Target
     environment: dict[str, str]  # added to that of the fork server
+    delay_seconds: float  # how long the new process sleeps before it runs the target
 
 
 class SignalRequest(NamedTuple):
@@ -108,21 +109,24 @@ class ForkServer:
         self._server.wait()
         self._pipe.close()
 
-    def start(self, target: Target, environment: Mapping[str, str]) -> ForkedProcess:
+    def start(self, target: Target, environment: Mapping[str, str], delay_seconds: float = 0.0) -> ForkedProcess:
         """Asks for a new process that calls `main` of the target, in a session of its own: Ctrl-C reaches only the
         launcher."""
         process = ForkedProcess(self, len(self._processes))
         self._processes.append(process)
-        self.send(StartRequest(len(self._processes) - 1, target, dict(environment)))
+        self.send(StartRequest(len(self._processes) - 1, target, dict(environment), delay_seconds))
         return process
 
-    def start_worker(self, rank: int, workers: int, environment: Mapping[str, str], folder: Path) -> ChildProcess:
+    def start_worker(
+        self, rank: int, workers: int, environment: Mapping[str, str], folder: Path, delay_seconds: float = 0.0
+    ) -> ChildProcess:
         """Starts one worker, or a server if its rank is not below `workers`. It may report why it fails in `folder`."""
         error_file = folder / f"{rank}.json"
         error_file.unlink(missing_ok=True)
         place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "TORCHELASTIC_ERROR_FILE": str(error_file)}
         name = f"Worker {rank}" if rank < workers else f"Server {rank - workers}"
-        return ChildProcess(name, self.start(self._target, {**environment, **place}), rank, error_file)
+        process = self.start(self._target, {**environment, **place}, delay_seconds)
+        return ChildProcess(name, process, rank, error_file)
 
     def send(self, request: StartRequest | SignalRequest) -> None:
         """Sends a request. A signal ends a fork server that is still importing, and with it every process to come."""
