@@ -25,8 +25,8 @@ class RunConfig(Settings):
     """Everything that decides what a run does."""
 
     task: Annotated[str, FIXED] = "auto"
-    """What is learned: `translation`, `classification`, or `module:function` of your own (docs/extend.md); `auto` goes by
-    the data."""
+    """What is learned: `translation`, `classification`, or `module:function` for a task that you wrote yourself
+    (docs/develop/extend.md). `auto` is `classification` if data.images is set, else `translation`."""
     data: DataSettings
     """What text or images are learned from."""
     batch: BatchSettings

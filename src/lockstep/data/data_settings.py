@@ -131,7 +131,7 @@ class BatchSettings(Settings):
     number of workers of the first launch, and later launches keep the product."""
     bucket: Annotated[bool, FIXED] = False
     """Fill each step with sentences of similar length, so that less padding is computed. Steps are a little faster, but the
-    model learns less per step (docs/results.md)."""
+    model learns less per step (docs/understand/results.md)."""
     shuffle: Annotated[bool, FIXED] = True
     """Shuffle the sentences in every epoch. With both this and `bucket` off, they come in the order of the text."""
     fixed_length: Annotated[int | None, Field(ge=2), FIXED] = None

@@ -27,7 +27,8 @@ class AllReduceSettings(Settings):
 
     name: Literal["auto", "allreduce"] = "auto"
     """Every worker has a copy of the model, and gradients are summed over all workers while the backward pass computes.
-    `auto`, the default, is the same. With one worker both run as `single`. docs/strategies.md compares the strategies."""
+    `auto`, the default, is the same. With one worker both run as `single`. docs/use/strategies.md compares
+    the strategies."""
     gradients: Literal["fp32", "bf16", "fp16", "powersgd"] = "fp32"
     """How gradients are sent. `bf16` and `fp16` halve the traffic and round the values. `powersgd` sends each matrix as
     the product of two low-rank matrices."""

@@ -82,7 +82,7 @@ def _import_maker(name: str) -> Callable[[Configuration], Task]:
     except (ImportError, AttributeError, ValueError) as error:
         raise LockstepError(
             f"task={name} cannot be found ({error}).",
-            "Use translation, classification, or your own module:function; docs/extend.md has an example.",
+            "Use translation, classification, or your own module:function; docs/develop/extend.md has an example.",
             code=2,
         ) from None
     return make

@@ -1,4 +1,6 @@
-"""What communication adds to a step under each strategy, for arrays of worker counts. docs/plan.md derives every line."""
+"""What communication adds to a step under each strategy, for arrays of worker counts.
+
+docs/understand/planner.md derives every line."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +17,7 @@ EXACT_PARTS = 16
 OUTER_UPDATES = 2.0
 """What a meeting of local workers computes, in ordinary updates: movement, momentum and the new model. An estimate."""
 POWERSGD_UPDATES, POWERSGD_PER_RANK = 9.0, 0.2
-"""What powersgd computes, in ordinary updates: fitted to two measurements on CPU (docs/plan.md)."""
+"""What powersgd computes, in ordinary updates: fitted to two measurements on CPU (docs/understand/planner.md)."""
 
 
 @dataclass(frozen=True)

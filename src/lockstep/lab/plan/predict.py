@@ -14,7 +14,7 @@ from lockstep.lab.plan.job import Choice, PlannedJob
 from lockstep.lab.plan.step_model import Forecast, forecast
 
 MODEL_ERROR = 0.10
-"""How far the formulas themselves may be off; docs/results.md keeps the record of how far they were."""
+"""How far the formulas themselves may be off; docs/understand/results.md keeps the record of how far they were."""
 ENOUGH, WORTH = 0.85, 1.1
 """An efficiency that leaves little to gain, and a gain that is worth naming."""
 MOST_WORKERS = 100_000
