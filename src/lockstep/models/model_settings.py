@@ -13,70 +13,72 @@ class TransformerSettings(Settings):
     """The encoder-decoder of "Attention is all you need", with one embedding shared by source, target and output."""
 
     name: Annotated[Literal["transformer"], FIXED] = "transformer"
-    """Which model."""
+    """The model: `transformer` or `lstm` for translation, `resnet` for images. Each has settings of its own."""
     encoder_layers: Annotated[int, Field(ge=1), FIXED] = 6
-    """Layers that read the source sentence."""
+    """Number of encoder layers, which read the source sentence."""
     decoder_layers: Annotated[int, Field(ge=1), FIXED] = 6
-    """Layers that write the target sentence."""
+    """Number of decoder layers, which write the target sentence."""
     width: Annotated[int, Field(ge=2), FIXED] = 512
-    """Size of the vector that represents a word between layers, and of an LSTM's state."""
+    """Size of the embeddings and of the hidden states (d_model of a Transformer)."""
     feed_forward: Annotated[int, Field(ge=1), FIXED] = 2048
-    """Size of the hidden layer in each feed-forward block."""
+    """Size of the hidden layer in each feed-forward block (d_ff)."""
     heads: Annotated[int, Field(ge=1), FIXED] = 8
-    """Attention heads; model.width must be a multiple of it."""
+    """Attention heads per layer; model.width must be a multiple of it."""
     dropout: float = Field(0.1, ge=0.0, lt=1.0)
-    """Share of values set to zero in training. transformer: after embeddings and blocks, in attention weights and
-    feed-forward; lstm: before every layer and the output."""
+    """Share of values that dropout sets to zero in training. transformer: after embeddings and blocks, in attention
+    weights and feed-forward blocks; lstm: before every layer and the output."""
     attention_dropout: float | None = Field(None, ge=0.0, lt=1.0)
-    """Dropout of the attention weights, if different; 0 lets GPUs attend without padding (bf16 and fp16)."""
+    """Dropout of the attention weights. null: the same as model.dropout. With 0 and bf16 or fp16, GPUs use an attention
+    kernel that skips the padding, which is faster."""
     norm: Annotated[Literal["pre", "post"], FIXED] = "pre"
-    """Layer norm before each block (trains more steadily) or after it (the original paper)."""
+    """Layer normalization before each block (`pre`, trains more steadily) or after it (`post`, the original paper)."""
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> Self:
         if self.width % self.heads:
             raise ValueError(f"model.width {self.width} is not a multiple of model.heads {self.heads}")
         if self.width % 2:
-            raise ValueError(f"model.width {self.width} must be even, because positions are sine and cosine pairs")
+            raise ValueError(f"model.width {self.width} must be even: positions are pairs of sine and cosine")
         return self
 
     @property
     def activations_per_word(self) -> int:
-        """A lower bound on the values per word that the forward pass stores for the backward pass."""
+        """A lower bound of the values per word that a forward pass keeps for the backward pass."""
         return 24 * (self.encoder_layers + self.decoder_layers) * self.width
 
 
 class LstmSettings(NamedSettings):
-    """The encoder-decoder of field report 5: bidirectional LSTM encoder, LSTM decoder, dot-product attention, no shared
-    weights."""
+    """The encoder-decoder of field report 5: a bidirectional LSTM encoder, an LSTM decoder with dot-product attention, and
+    separate embeddings."""
 
     name: Annotated[Literal["lstm"], FIXED] = "lstm"
-    """Which model."""
+    """The model: `transformer` or `lstm` for translation, `resnet` for images. Each has settings of its own."""
     encoder_layers: Annotated[int, Field(ge=1), FIXED] = 2
-    """Layers that read the source sentence."""
+    """Number of encoder layers, which read the source sentence."""
     decoder_layers: Annotated[int, Field(ge=2), FIXED] = 4
-    """Layers that write the target sentence."""
+    """Number of decoder layers, which write the target sentence."""
     width: Annotated[int, Field(ge=1), FIXED] = 512
-    """Size of the vector that represents a word between layers, and of an LSTM's state."""
+    """Size of the embeddings and of the hidden states (d_model of a Transformer)."""
     dropout: float = Field(0.2, ge=0.0, lt=1.0)
-    """Share of values set to zero in training. transformer: after embeddings and blocks, in attention weights and
-    feed-forward; lstm: before every layer and the output."""
+    """Share of values that dropout sets to zero in training. transformer: after embeddings and blocks, in attention
+    weights and feed-forward blocks; lstm: before every layer and the output."""
 
     @property
     def activations_per_word(self) -> int:
-        """A lower bound on the values per word that the forward pass stores for the backward pass."""
+        """A lower bound of the values per word that a forward pass keeps for the backward pass."""
         return 8 * (2 * self.encoder_layers + self.decoder_layers) * self.width
 
 
 class ResNetSettings(NamedSettings):
-    """A residual network for small images: the one of He et al. (2015) for CIFAR-10, or a short one for speed."""
+    """A residual network for small images: the one of He et al. (2015) for CIFAR-10, or a shallow, wide
+    one that trains fast."""
 
     name: Annotated[Literal["resnet"], FIXED] = "resnet"
-    """Which model."""
+    """The model: `transformer` or `lstm` for translation, `resnet` for images. Each has settings of its own."""
     depth: Annotated[int, Field(ge=8), FIXED] = 20
-    """Layers with weights: 6n + 2 as in the paper (20, 32, 44, 56, 110), or 9 for the short and wide one."""
+    """Layers with weights: 6n + 2 as in the paper (20, 32, 44, 56, 110), or 9 for the shallow, wide network."""
     channels: Annotated[int | None, Field(ge=1), FIXED] = None
-    """Channels of the first layer; when not given, 16 as in the paper, and 64 for depth 9."""
+    """Channels of the first layer. null: 16 as in the paper, or 64 if model.depth is 9."""
 
     @property
     def first_channels(self) -> int:
@@ -91,18 +93,18 @@ class ResNetSettings(NamedSettings):
 
     @property
     def activations_per_word(self) -> int:
-        """Zero: the activations of images are too small to allocate memory for in advance."""
+        """Zero: images need no memory prepared in advance."""
         return 0
 
 
-def _default_to_transformer(value: T) -> T | dict[str, object]:
-    """Adds the name of the Transformer to settings without a model name."""
+def _named(value: Any) -> Any:
+    """Adds the name of the default model, `transformer`, to settings without a name."""
     return {"name": "transformer"} | value if isinstance(value, dict) else value
 
 
 TranslationSettings = TransformerSettings | LstmSettings
 _BY_NAME = Field(discriminator="name")
-NamedTranslation = Annotated[TranslationSettings, _BY_NAME, BeforeValidator(_default_to_transformer)]
-"""The settings of a translation model, distinguished by `name`."""
-ModelSettings = Annotated[TranslationSettings | ResNetSettings, _BY_NAME, BeforeValidator(_default_to_transformer)]
-"""The settings of any model, distinguished by `name`."""
+NamedTranslation = Annotated[TranslationSettings, _BY_NAME, BeforeValidator(_named)]
+"""The settings of a translation model, distinguished by their name."""
+ModelSettings = Annotated[TranslationSettings | ResNetSettings, _BY_NAME, BeforeValidator(_named)]
+"""The settings of any model, distinguished by their name."""

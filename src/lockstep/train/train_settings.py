@@ -8,39 +8,40 @@ from lockstep.settings import FIXED, Settings
 
 
 class TrainSettings(Settings):
-    """How long and how carefully to train."""
+    """How long to train, how often to evaluate and save, and in which precision."""
 
     steps: int = Field(100_000, ge=1)
-    """Updates of the parameters in total; raise it to go on with a finished run."""
+    """Updates of the parameters in total. Raise it to continue a finished run."""
     evaluate_every: int | None = Field(1000, ge=1)
-    """Steps between two evaluations on the validation text or images (one more comes at the end); null: none at all, when
-    only the speed matters."""
+    """Steps between two evaluations on the validation set; the last step is always evaluated too. null: never evaluate,
+    when only the speed matters."""
     checkpoint_every: int = Field(1000, ge=1)
-    """Steps between two checkpoints (one more comes at the end)."""
+    """Steps between two checkpoints; the last step is always saved too. A crash loses at most this many steps."""
     keep_last: int = Field(2, ge=1)
-    """Checkpoints kept because they are the newest."""
+    """How many of the newest checkpoints to keep."""
     keep_best: int = Field(1, ge=0)
-    """Checkpoints kept because they scored best of those saved; a new best score is always saved."""
+    """How many of the checkpoints with the best validation scores to keep as well. A new best score is always saved."""
     patience: int | None = Field(None, ge=1)
-    """Stop after this many evaluations without a better score."""
+    """Stop after this many evaluations in a row without a better score. null: train all steps."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Number format of matrix products; weights stay fp32. `auto`: bf16 where the hardware has it, else fp32."""
+    """Number format of matrix products; weights stay fp32. `auto` is bf16 if the hardware multiplies it, else fp32."""
     seed: Annotated[int, Field(ge=0, lt=2**63), FIXED] = 1
-    """Decides the first weights, the order of the data and the dropout."""
+    """Seed of the initial weights, the order of the data and the dropout."""
     label_smoothing: float = Field(0.1, ge=0.0, lt=1.0)
-    """Share of the probability that the loss spreads over all words instead of the right one."""
+    """Share of the target probability that the loss spreads evenly over all words or classes; 0 turns smoothing off."""
     clip: float | None = Field(None, gt=0)
-    """Largest norm of the gradient; a larger one is scaled down to it."""
+    """Largest L2 norm of the gradient; a larger gradient is scaled down to it. null: no clipping."""
     max_skipped: int = Field(20, ge=1)
-    """Stop with an error after this many steps in a row whose gradient was not finite."""
+    """A step whose gradient is not finite changes nothing. Stop with an error after this many of them in a row."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to compute; `auto` takes the GPUs if there are any."""
+    """Where to compute. `auto` uses the GPUs if there are any, else the CPU."""
     threads: int | None = Field(None, ge=1)
-    """CPU threads per worker; when not given, the cores of the machine shared out evenly."""
+    """CPU threads per worker. null: the cores of the machine divided by its workers."""
     deterministic: bool = False
-    """On CUDA, use only kernels that give the same bits every time (slower)."""
+    """On CUDA, use only kernels that give the same bits every time. Slower; CPU runs do not need it."""
     timeout_seconds: float = Field(600.0, gt=0)
-    """How long a worker waits for another before it gives up."""
+    """Seconds that a worker waits for another one before it stops with an error. Raise it if some workers start much
+    later than others."""
 
     @model_validator(mode="after")
     def _patience_needs_evaluations(self) -> Self:
@@ -53,37 +54,39 @@ Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
 class OptimizerSettings(Settings):
-    """AdamW (with weight_decay 0 it is Adam), or gradient descent with momentum."""
+    """AdamW (Adam if weight_decay is 0), or SGD with momentum."""
 
     name: Annotated[Literal["adamw", "sgd"], FIXED] = "adamw"
-    """`adamw` suits transformers, `sgd` convolutional networks."""
+    """The optimizer. `adamw` suits Transformers and LSTMs, `sgd` convolutional networks."""
     momentum: Share = 0.9
-    """sgd: how much of the movement before is kept."""
+    """sgd: the momentum, the share of the previous update that is added to the next one."""
     nesterov: bool = False
-    """sgd: look ahead along the movement before (Nesterov)."""
+    """sgd: use Nesterov momentum."""
     betas: tuple[Share, Share] = (0.9, 0.98)
-    """adamw: how slowly the averages of gradient and squared gradient forget."""
+    """adamw: decay rates of the running averages of the gradient and of the squared gradient."""
     epsilon: float = Field(1e-9, gt=0)
-    """adamw: keeps the division by the root of the squared gradient finite."""
+    """adamw: added to the denominator of the update, so that it is never zero."""
     weight_decay: float = Field(0.0, ge=0.0)
-    """Share of each weight taken away per unit of learning rate; sgd adds it to the gradient."""
+    """Weight decay. adamw multiplies each weight by 1 - rate * weight_decay; sgd adds weight_decay * weight to the
+    gradient (L2)."""
 
 
 class ScheduleSettings(Settings):
-    """The learning rate as a function of the step. Every schedule first rises in a straight line for `warmup` steps."""
+    """The learning rate as a function of the step. Every schedule first rises linearly for `warmup` steps."""
 
     name: Literal["noam", "inverse_sqrt", "cosine", "linear", "stairs", "constant"] = "inverse_sqrt"
-    """noam: factor * width^-0.5 * min(step^-0.5, step * warmup^-1.5); the others rise to `peak` and then fall:
-    `linear` after a long rise is the one-cycle schedule, `stairs` falls at the steps named in `drops`."""
+    """How the rate changes after the warm-up. noam: factor * width^-0.5 * min(step^-0.5, step * warmup^-1.5). All others
+    rise to `peak`; then inverse_sqrt falls with the square root of the step, cosine and linear fall to `floor` at
+    train.steps, stairs falls at each step in `drops`, and constant stays."""
     peak: float = Field(1e-3, gt=0)
-    """Highest learning rate (not used by noam)."""
+    """Highest learning rate, reached at the end of the warm-up. Not used by noam."""
     factor: float = Field(2.0, gt=0)
-    """noam's factor."""
+    """noam: the factor of the formula."""
     warmup: int = Field(4000, ge=0)
-    """Steps of the rise."""
+    """Steps in which the rate rises linearly from 0."""
     drops: list[Annotated[int, Field(ge=1)]] = []
-    """stairs: after each of these steps the rate is multiplied by `drop`."""
+    """stairs: steps after which the rate is multiplied by `drop`."""
     drop: float = Field(0.1, gt=0, le=1)
-    """stairs: the factor."""
+    """stairs: the factor at each of the `drops`."""
     floor: float = Field(0.0, ge=0.0, le=1.0)
-    """cosine and linear end at this share of the peak, at train.steps."""
+    """cosine and linear: the rate at train.steps, as a share of `peak`."""

@@ -6,13 +6,14 @@ from lockstep.settings import Settings
 
 
 class SearchSettings(Settings):
-    """Beam search."""
+    """Beam search, which turns the probabilities of the model into sentences."""
 
     beam: int = Field(4, ge=1)
-    """Hypotheses kept per sentence; 1 is greedy decoding."""
+    """Hypotheses per sentence in each step of the search. 1 is greedy decoding: faster, usually a little worse."""
     length_penalty: float = Field(0.6, ge=0.0)
-    """Exponent of the length penalty ((5 + length) / 6): higher favours longer translations."""
+    """Exponent of the length penalty: scores are divided by ((5 + length) / 6)^length_penalty. Higher values favour longer
+    translations; 0 turns it off."""
     batch_words: int = Field(4000, ge=1)
-    """Source words decoded together."""
+    """Source words (pieces) translated at once. Lower it if memory runs out."""
     max_ratio: float = Field(2.0, gt=0.0)
-    """A translation has at most this many times the source's pieces, plus ten."""
+    """Longest translation: this many times the number of source pieces, plus ten."""

@@ -1,4 +1,4 @@
-"""Settings of the measurements during training: the `watch` section of a configuration."""
+"""Settings of what is measured during training, besides loss and scores."""
 
 from pydantic import Field
 
@@ -6,9 +6,11 @@ from lockstep.settings import Settings
 
 
 class WatchSettings(Settings):
-    """Measurements during training."""
+    """What is measured during training, besides loss and scores."""
 
     sample_seconds: float = Field(5.0, ge=0)
-    """Seconds between two samples of processor, memory, disk, network and GPUs; 0 takes none."""
+    """Seconds between two samples of CPU, memory, disk, network and GPUs. 0: no samples, and the report has no
+    utilisation."""
     probe: bool = True
-    """Measure once per launch, within its warm-up: FLOPs of the model, the fastest matrix product, the workers' link."""
+    """At each start, during the warm-up, measure the FLOPs of the model, the fastest matrix product and the link between
+    the workers. The report compares the run with them."""
