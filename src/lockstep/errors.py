@@ -1,11 +1,11 @@
-"""The one exception for everything a user can put right."""
+"""The exception for every error that a user can correct."""
 
 
 class LockstepError(Exception):
-    """What went wrong in one sentence, and what to do about it in another.
+    """A sentence that says what went wrong, and another one that says what to do about it.
 
-    It is raised where the fact is known and printed in one place, without a traceback. `code` is the exit code: 1 for
-    something that happened, 2 for something that was asked for wrongly.
+    The command prints both without a traceback. `code` is the exit code: 2 if the command or its settings are wrong, 1 if
+    something failed while it ran.
     """
 
     def __init__(self, message: str, remedy: str = "", code: int = 1) -> None:
@@ -15,16 +15,16 @@ class LockstepError(Exception):
         self.code = code
 
     def __reduce__(self) -> tuple[type["LockstepError"], tuple[str, str, int]]:
-        """Crosses from one process to another with all its parts."""
+        """Pickles all three parts, for errors that are sent from one process to another."""
         return type(self), (self.message, self.remedy, self.code)
 
 
 class PortTaken(LockstepError):
-    """Another program took a port between its choice and its use; nothing has begun yet."""
+    """Another program took a port after it was chosen and before it was used. Nothing has started, so a retry is safe."""
 
 
 def missing(what: str, package: str, extra: str) -> LockstepError:
-    """Something needs a package that only an extra of the installation brings."""
+    """The error for a feature whose package is installed only with an extra, such as `lockstep-train[EXTRA]`."""
     return LockstepError(
-        f"{what} needs {package}, which is not installed.", f"pip install 'lockstep-train[{extra}]'", code=2
+        f"{what} needs {package}, which is not installed.", f"Install it: pip install 'lockstep-train[{extra}]'", code=2
     )

@@ -1,14 +1,15 @@
-"""The base of every settings class. Each package keeps its own settings beside the code that reads them."""
+"""The base class of all settings. Each package defines its settings next to the code that reads them."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, PlainValidator
+from pydantic import BaseModel, ConfigDict, JsonValue, PlainValidator
 from pydantic_core import PydanticCustomError
 
 
 class Settings(BaseModel):
-    """A typed group of settings: unknown keys are errors, the text under a field is its explanation."""
+    """A typed group of settings. Unknown keys are errors, and the docstring of a field is its explanation."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True, allow_inf_nan=False
@@ -16,8 +17,8 @@ class Settings(BaseModel):
 
 
 class NamedSettings(Settings):
-    """One of several groups of settings that are told apart by their `name`. In a JSON schema the name is required, so that
-    a section without it is valid for the default group alone."""
+    """One of several groups of settings that are distinguished by their `name`. The JSON schema requires the name, so that
+    a section without it is valid only for the default group."""
 
     model_config = ConfigDict(json_schema_extra={"required": ["name"]})
 
@@ -29,21 +30,21 @@ class Fixed:
 FIXED = Fixed()
 
 
-def _path_or_address(value: Any) -> Path | str:
+def _path_or_address(value: object) -> Path | str:
     if isinstance(value, str):
         return value if "://" in value else Path(value)
     if isinstance(value, Path):
         return value
-    raise PydanticCustomError("path_type", "input is not a path or an address")
+    raise PydanticCustomError("place_type", "it must be a path or an address")
 
 
 Place = Annotated[Path | str, PlainValidator(_path_or_address, json_schema_input_type=str)]
-"""A path, or an address such as s3://bucket/folder, which stays text: a path would lose one of its slashes."""
+"""A path, or an address such as s3://bucket/folder, which stays text, because a path would lose one of its slashes."""
 
 
-def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A tree of settings as dotted names."""
-    values: dict[str, Any] = {}
+def flat(tree: Mapping[str, JsonValue], prefix: str = "") -> dict[str, JsonValue]:
+    """The values of a tree of settings by their dotted names, such as `train.steps`."""
+    values: dict[str, JsonValue] = {}
     for name, value in tree.items():
         values |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
     return values

@@ -82,7 +82,13 @@ def test_unknown_setting_names_the_nearest(tiny: Tiny, tmp_path: Path) -> None:
 
 def test_wrong_type_names_key_value_and_expectation(tiny: Tiny, tmp_path: Path) -> None:
     refused(
-        "train", tiny.config, "batch.words=many", "--run", tmp_path, code=2, says=["batch.words", "many", "integer"]
+        "train",
+        tiny.config,
+        "batch.words=many",
+        "--run",
+        tmp_path,
+        code=2,
+        says=["batch.words", "many", "whole number"],
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lockstep.config import RunConfig, apply_override, build, describe, differences, fields, load, nearest
+from lockstep.config import RunConfig, apply_override, build, describe, differences, find_nearest, list_fields, load
 from lockstep.errors import LockstepError
 from lockstep.models.model_settings import LstmSettings, TransformerSettings
 
@@ -51,7 +51,7 @@ def test_there_are_configs_to_load() -> None:
     ],
 )
 def test_an_unknown_setting_is_refused_with_the_nearest_one(key: str, near: str) -> None:
-    assert nearest(key) == near
+    assert find_nearest(key) == near
     if key != "trian.steps":  # there the group is what is unknown
         assert refused(f"{key}=1") == f"unknown setting {key} (did you mean {near}?)."
 
@@ -67,17 +67,17 @@ def test_nothing_is_proposed_for_a_name_like_no_other() -> None:
 @pytest.mark.parametrize(
     ("override", "sentence"),
     [
-        ("train.steps=many", "train.steps='many' is wrong: input should be a valid integer"),
-        ("train.steps=1.5", "train.steps=1.5 is wrong: input should be a valid integer"),
-        ("train.steps=0", "train.steps=0 is wrong: input should be greater than or equal to 1"),
-        ("train.steps=[1]", "train.steps=[1] is wrong: input should be a valid integer"),
-        ("model.dropout=1", "model.dropout=1 is wrong: input should be less than 1"),
-        ("model.norm=middle", "model.norm='middle' is wrong: input should be 'pre' or 'post'"),
-        ("batch.bucket=perhaps", "batch.bucket='perhaps' is wrong: input should be a valid boolean"),
-        ("model.name=gru", "model.name='gru' is wrong: input should be 'transformer' or 'lstm'"),
-        ("model=5", "model=5 is wrong: input should be"),
+        ("train.steps=many", "train.steps='many' is wrong: it must be a whole number"),
+        ("train.steps=1.5", "train.steps=1.5 is wrong: it must be a whole number"),
+        ("train.steps=0", "train.steps=0 is wrong: it must be greater than or equal to 1"),
+        ("train.steps=[1]", "train.steps=[1] is wrong: it must be a whole number"),
+        ("model.dropout=1", "model.dropout=1 is wrong: it must be less than 1"),
+        ("model.norm=middle", "model.norm='middle' is wrong: it must be 'pre' or 'post'"),
+        ("batch.bucket=perhaps", "batch.bucket='perhaps' is wrong: it must be true or false"),
+        ("model.name=gru", "model.name='gru' is wrong: it must be 'transformer' or 'lstm'"),
+        ("model=5", "model=5 is wrong: model is a group of settings, not a value"),
         ("data.languages=[en]", "data.languages.1 is missing"),
-        ("train=5", "train=5 is wrong: input should be"),
+        ("train=5", "train=5 is wrong: train is a group of settings, not a value"),
     ],
 )
 def test_a_wrong_value_is_refused_with_key_value_and_expectation(override: str, sentence: str) -> None:
@@ -124,7 +124,7 @@ def test_errors_name_the_setting_of_the_model_that_was_chosen() -> None:
     assert "model.heads is not for model.name=resnet; transformer has it" in refused(*IMAGES, "model.heads=8")
     assert "model.depth=3 is wrong" in refused(*IMAGES, "model.depth=3")
     known = "'transformer' or 'lstm' or 'resnet'"
-    assert f"model.name='perceptron' is wrong: input should be {known}" in refused("model.name=perceptron")
+    assert f"model.name='perceptron' is wrong: it must be {known}" in refused("model.name=perceptron")
     assert "data.images and text" in refused("data.images=here")
 
 
@@ -253,7 +253,7 @@ def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
 def test_a_file_without_settings_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "c.yaml"
     path.write_text(text)
-    assert "holds no settings" in unreadable(path).message
+    assert "has no settings" in unreadable(path).message
 
 
 def test_an_empty_file_can_be_completed_by_overrides(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_a_task_of_ones_own_has_settings_of_its_own() -> None:
     kept, free = differences(old, new)
     assert kept == {"own.kernel": (3, 5), "own.head.width": (8, 9), "own.more": (None, 1)}
     assert free == {}
-    assert refused("own.kernel=5") == "test.yaml: own.kernel is for a task of your own, not for task=auto."
+    assert refused("own.kernel=5") == "test.yaml: own.kernel is only for your own task, and task is auto."
 
 
 def test_patience_without_evaluations_is_refused() -> None:
@@ -328,7 +328,7 @@ def test_a_setting_is_described_by_type_default_and_meaning() -> None:
     assert describe("batch.words") == [
         {
             "key": "batch.words",
-            "type": "whole number | none",
+            "type": "whole number | null",
             "default": None,
             "text": "Target words per step, all workers together. Pieces and end-of-sentence tokens count as words, "
             "padding does not.",
@@ -352,7 +352,7 @@ def test_an_unknown_setting_cannot_be_described() -> None:
 
 
 def test_every_setting_says_what_it_means() -> None:
-    assert [name for name, info in fields() if not (info.description or "").strip()] == []
+    assert [name for name, info in list_fields() if not (info.description or "").strip()] == []
 
 
 def leaves(schema: dict[str, Any], node: dict[str, Any], name: str = "") -> Iterator[tuple[str, dict[str, Any]]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from lockstep.config import fields, load
+from lockstep.config import list_fields, load
 from lockstep.settings import flat
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +21,7 @@ def test_the_reference_is_what_the_script_writes(tmp_path: Path) -> None:
 
 def test_the_reference_names_every_setting() -> None:
     text = REFERENCE.read_text(encoding="utf-8")
-    assert all(f" {name.rpartition('.')[2]}:" in text.replace("\n", " ") for name, _ in fields())
+    assert all(f" {name.rpartition('.')[2]}:" in text.replace("\n", " ") for name, _ in list_fields())
 
 
 def test_what_the_reference_sets_is_the_default(tmp_path: Path) -> None:

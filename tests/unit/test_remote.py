@@ -65,7 +65,7 @@ def test_an_address_survives_the_config() -> None:
     assert "folder: gs://bucket/text" in config.to_yaml()
     assert DataSettings.model_validate({"grammar": {}, "corpus": "here"}).corpus == Path("here")
     assert RunConfig.model_validate_json(config.model_dump_json()) == config
-    with pytest.raises(LockstepError, match=r"data\.corpus=5 is wrong: input is not a path or an address"):
+    with pytest.raises(LockstepError, match=r"data\.corpus=5 is wrong: it must be a path or an address"):
         build({"data": data | {"corpus": 5}, "batch": {"words": 100}}, "a test")
     assert describe("data.corpus")[0]["type"] == "path or address | none"
 

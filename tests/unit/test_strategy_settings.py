@@ -32,10 +32,10 @@ def refusal(path: Path, *overrides: str) -> str:
 def test_other_mistakes_are_explained_as_for_every_setting(tmp_path: Path) -> None:
     path = write_config(tmp_path)
     assert refusal(path, "strategy.evry=5") == "unknown setting strategy.evry (did you mean strategy.every?)."
-    assert "strategy.gradients='int3' is wrong: input should be" in refusal(path, "strategy.gradients=int3")
+    assert "strategy.gradients='int3' is wrong: it must be" in refusal(path, "strategy.gradients=int3")
     assert "strategy.every=0 is wrong" in refusal(path, "strategy.name=local", "strategy.every=0")
     known = " or ".join(f"'{name}'" for name in STRATEGIES)
-    assert refusal(path, "strategy.name=ring") == f"strategy.name='ring' is wrong: input should be {known}."
+    assert refusal(path, "strategy.name=ring") == f"strategy.name='ring' is wrong: it must be {known}."
     assert "strategy=5 is wrong" in refusal(path, "strategy=5")
     assert "strategy.name" in refusal(path, "strategy.name=[ring]")
 

@@ -86,7 +86,7 @@ def _read(folder: Path) -> Study | None:
             raise LockstepError(f"{path} has format {facts['format']}, which is not known.", "Measure again.", code=2)
         trials = [Taken.of(trial) for trial in facts["trials"]]
         settings = dict(facts["settings"])
-        drop_ignored(settings["job"], of_run=True)
+        drop_ignored(settings["job"], from_run=True)
         study = Study(folder, settings, dict(facts["environment"]), trials, bool(facts["finished"]))
         assert study.matrix.cells()
         return study
