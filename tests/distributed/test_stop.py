@@ -31,7 +31,7 @@ def test_a_signal_saves_and_stops_all_workers_at_the_same_step(
         _, error = process.communicate(timeout=60)
     assert process.returncode == code, error
     assert "Traceback" not in error
-    assert "goes on from there" in error
+    assert "continues from there" in error
     last = {steps(tmp_path, rank)[-1]["step"] for rank in range(workers)}
     assert len(last) == 1
     assert manifest(tmp_path, last.pop())["progress"]["step"] == steps(tmp_path)[-1]["step"]

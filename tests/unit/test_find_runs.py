@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.cli.find_runs import named_runs
+from lockstep.cli.find_runs import name_runs
 from lockstep.errors import LockstepError
 
 
@@ -14,28 +14,28 @@ def run(folder: Path) -> str:
 
 def test_a_run_goes_by_its_folder_s_name(tmp_path: Path) -> None:
     a, b = run(tmp_path / "x" / "a"), run(tmp_path / "y" / "b")
-    assert named_runs([a, b]) == {"a": a, "b": b}
+    assert name_runs([a, b]) == {"a": a, "b": b}
 
 
 def test_equal_names_get_as_much_of_their_path_as_tells_them_apart(tmp_path: Path) -> None:
     places = [run(tmp_path / "x" / "fast" / "a"), run(tmp_path / "y" / "fast" / "a"), run(tmp_path / "b")]
-    assert list(named_runs(places)) == ["x/fast/a", "y/fast/a", "b"]
+    assert list(name_runs(places)) == ["x/fast/a", "y/fast/a", "b"]
 
 
 def test_a_folder_of_runs_stands_for_all_of_them(tmp_path: Path) -> None:
     a, b = run(tmp_path / "a"), run(tmp_path / "deep" / "b")
-    assert named_runs([str(tmp_path)]) == {"a": a, "b": b}
-    assert named_runs([a, str(tmp_path)]) == {"a": a, "b": b}, "each once"
+    assert name_runs([str(tmp_path)]) == {"a": a, "b": b}
+    assert name_runs([a, str(tmp_path)]) == {"a": a, "b": b}, "each once"
 
 
 def test_a_run_is_not_searched_for_others(tmp_path: Path) -> None:
     outer = run(tmp_path / "outer")
     run(tmp_path / "outer" / "copy")
-    assert named_runs([outer]) == {"outer": outer}
+    assert name_runs([outer]) == {"outer": outer}
 
 
 @pytest.mark.parametrize("name", ["nowhere", "empty"])
 def test_a_place_without_a_run_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(LockstepError, match=name):
-        named_runs([str(tmp_path / name)])
+        name_runs([str(tmp_path / name)])

@@ -78,8 +78,8 @@ def test_only_the_end_of_a_long_journal_is_read(tmp_path: Path) -> None:
         assert [one.step for one in follower.poll()] == [1999]
 
 
-def look(folder: Path) -> dict[str, Any]:
-    return next(follow_command._looks(folder, every=1.0, once=True))
+def look(folder: Path) -> follow_command.FollowedRun:
+    return next(follow_command._take_snapshots(folder, every=1.0, once=True))
 
 
 def test_a_run_that_is_not_locked_has_ended_or_was_cut_off(tmp_path: Path) -> None:

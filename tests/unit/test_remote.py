@@ -67,7 +67,7 @@ def test_an_address_survives_the_config() -> None:
     assert RunConfig.model_validate_json(config.model_dump_json()) == config
     with pytest.raises(LockstepError, match=r"data\.corpus=5 is wrong: it must be a path or an address"):
         build({"data": data | {"corpus": 5}, "batch": {"words": 100}}, "a test")
-    assert describe("data.corpus")[0]["type"] == "path or address | none"
+    assert describe("data.corpus")[0]["type"] == "path or address | null"
 
 
 def test_an_object_in_a_local_folder_is_replaced_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

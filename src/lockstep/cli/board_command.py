@@ -7,22 +7,23 @@ import typer
 
 
 def board(
-    runs: Annotated[list[str], typer.Argument(help="Run folders or addresses, or folders that hold runs.")],
+    runs: Annotated[list[str], typer.Argument(help="Run folders or addresses, or folders that contain runs.")],
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="TCP port; default: 6006 or the next free one. 0: any.")
+        int | None,
+        typer.Option(min=0, max=65535, help="TCP port; 0 takes any free one. Default: 6006, or the next free one."),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines look.")] = "localhost",
-    open_browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 admits other machines.")] = "localhost",
+    open_browser: Annotated[bool, typer.Option("--open", help="Open TensorBoard in the browser.")] = False,
 ) -> None:
-    """Start TensorBoard on runs, side by side by name: curves of loss, score, speed, phases and machine."""
+    """Show runs in TensorBoard: curves of loss, score, speed, phases of a step and use of the machine."""
     import signal
     import sys
     import tempfile
     import webbrowser
 
-    from lockstep.cli.find_runs import named_runs
+    from lockstep.cli.find_runs import name_runs
 
-    folders = {name: _events(run) for name, run in named_runs(runs).items()}
+    folders = {name: _find_events(run) for name, run in name_runs(runs).items()}
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with tempfile.TemporaryDirectory(prefix="lockstep-board-") as together:
         for name, folder in folders.items():
@@ -40,8 +41,8 @@ def board(
             return
 
 
-def _events(run: str) -> Path:
-    """Where a run's scalars lie; those of a remote run are copied as they are now."""
+def _find_events(run: str) -> Path:
+    """The folder of a run's TensorBoard files. Those of a remote run are copied, in their present state."""
     from lockstep.remote.fetch_run import fetch_run
     from lockstep.remote.place import is_remote
 
@@ -49,7 +50,7 @@ def _events(run: str) -> Path:
 
 
 def _serve(folder: str, host: str, port: int | None) -> str:
-    """Starts TensorBoard's own server in this process; returns its address."""
+    """Starts the server of TensorBoard in this process and returns its address."""
     import contextlib
     import io
 
@@ -60,10 +61,10 @@ def _serve(folder: str, host: str, port: int | None) -> str:
     server = program.TensorBoard()
     server.configure(argv=["lockstep board", "--logdir", folder], host=host, port=port)
     try:
-        with contextlib.redirect_stderr(io.StringIO()):  # remarks on how it loads
+        with contextlib.redirect_stderr(io.StringIO()):  # hides how TensorBoard loads its data
             return str(server.launch())
     except program.TensorBoardServerException as error:
         reason = str(error.msg).strip().splitlines()[0].rstrip(".")
         raise LockstepError(
-            f"TensorBoard cannot listen there: {reason}.", "Choose another --port, or leave it out.", code=2
+            f"TensorBoard cannot start: {reason}.", "Choose another --port or --host, or leave them out.", code=2
         ) from None

@@ -1,30 +1,37 @@
 """`lockstep classify`."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, TypedDict
 
 import typer
 
-AT_ONCE = 256
-"""Pictures."""
+BATCH_SIZE = 256
+"""Images classified at once."""
+
+Guess = TypedDict("Guess", {"class": str, "probability": float})
+
+
+class ClassifiedImage(TypedDict):
+    """An image file with its most probable classes, the best first."""
+
+    picture: str
+    classes: list[Guess]
 
 
 def classify(
-    run: Annotated[str, typer.Argument(help="A run folder, a checkpoint or a model folder; also an address.")],
-    pictures: Annotated[list[Path], typer.Argument(help="Picture files (PNG, JPEG, ...) of any size.")],
+    run: Annotated[str, typer.Argument(help="A run folder or address, a checkpoint folder or a model folder.")],
+    pictures: Annotated[list[Path], typer.Argument(metavar="images", help="Image files (PNG, JPEG, ...) of any size.")],
     checkpoint: Annotated[
-        Literal["best", "last"], typer.Option(help="Which checkpoint, when a run folder is given.")
+        Literal["best", "last"], typer.Option(help="Which checkpoint of the run: with the best score, or the newest.")
     ] = "best",
-    top: Annotated[int, typer.Option(min=1, help="How many classes to name for each.")] = 1,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print a list of pictures with their classes as JSON.")
-    ] = False,
+    top: Annotated[int, typer.Option(min=1, help="Most probable classes to show for each image.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the images and their classes as JSON.")] = False,
 ) -> None:
-    """Say what pictures show, by a model that was trained on images.
+    """Classify image files with a trained model.
+
+    Images are scaled to the size on which the model was trained.
 
     `lockstep classify runs/cifar photo.jpg --top 3`
-
-    Pictures are shrunk or stretched to the size of the images that the model was trained on.
     """
     import numpy as np
     import torch
@@ -36,24 +43,24 @@ def classify(
     from lockstep.team import pick_device
 
     device = pick_device("auto", 0)
-    module, known = load(find_model_folder(fetch_model(run, checkpoint), checkpoint), device)
-    found = list[dict[str, Any]]()
-    for begin in range(0, len(pictures), AT_ONCE):
-        part = pictures[begin : begin + AT_ONCE]
-        images = np.stack([read_image(path, known["shape"]) for path in part])
+    module, facts = load(find_model_folder(fetch_model(run, checkpoint), checkpoint), device)
+    results: list[ClassifiedImage] = []
+    for begin in range(0, len(pictures), BATCH_SIZE):
+        part = pictures[begin : begin + BATCH_SIZE]
+        images = np.stack([read_image(path, facts["shape"]) for path in part])
         with torch.inference_mode():
             scores = module.compute_logits(make_image_batch(images, np.zeros(len(part))).to(device).images)
-        best = scores.softmax(-1).topk(min(top, len(known["classes"])))
+        best = scores.softmax(-1).topk(min(top, len(facts["classes"])))
         for path, shares, numbers in zip(part, best.values.tolist(), best.indices.tolist(), strict=True):
-            named = [
-                {"class": known["classes"][number], "probability": share}
+            guesses: list[Guess] = [
+                {"class": facts["classes"][number], "probability": share}
                 for number, share in zip(numbers, shares, strict=True)
             ]
-            found.append({"picture": str(path), "classes": named})
+            results.append({"picture": str(path), "classes": guesses})
     if as_json:
-        print_json(found)
+        print_json(results)
         return
-    width = max(len(one["picture"]) for one in found)
-    for one in found:
+    width = max(len(one["picture"]) for one in results)
+    for one in results:
         shown = ", ".join(f"{guess['class']} {guess['probability']:.1%}" for guess in one["classes"])
         print(f"{one['picture']:{width}}  {shown}")

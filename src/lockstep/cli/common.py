@@ -1,8 +1,9 @@
-"""What several commands share: reading `CONFIG key=value ...`, preparing with progress, printing a summary."""
+"""Functions that several commands share: read `CONFIG key=value ...`, prepare a corpus, print a summary."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def read_config(words: list[str], run: str | Path | None = None) -> "RunConfig":
-    """`CONFIG key=value ...`; without CONFIG the run directory's own config is taken."""
+    """Reads `CONFIG key=value ...`. Without CONFIG, the config of the run is used."""
     from lockstep.config import load
     from lockstep.errors import LockstepError
     from lockstep.remote.fetch_run import fetch_run
@@ -24,11 +25,11 @@ def read_config(words: list[str], run: str | Path | None = None) -> "RunConfig":
     folder = fetch_run(str(run)) if is_remote(run) else Path(run or "")
     if run is not None and (folder / "config.yaml").exists():
         return load(folder / "config.yaml", words)
-    raise LockstepError("No config file was named.", "For example: lockstep train configs/demo.yaml", code=2)
+    raise LockstepError("No config file was given.", "For example: lockstep train configs/demo.yaml", code=2)
 
 
 def prepare_corpus(config: "RunConfig", force: bool = False, quiet: bool = False) -> "Corpus":
-    """Prepares the corpus if it is not there yet, with a bar for each stage; and says what an earlier one had done."""
+    """Prepares the corpus if it does not exist yet, with a progress bar for each stage."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
@@ -36,7 +37,8 @@ def prepare_corpus(config: "RunConfig", force: bool = False, quiet: bool = False
     from lockstep.errors import LockstepError
 
     if config.task_name != "translation":
-        raise LockstepError("Only text is prepared, and this config names none.", "Train with it as it is.", code=2)
+        remedy = "`lockstep train` uses images and your own tasks' data as they are."
+        raise LockstepError("Only text is prepared, and this config has none.", remedy, code=2)
     if quiet:
         return prepare(config.data, force=force)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
@@ -46,22 +48,22 @@ def prepare_corpus(config: "RunConfig", force: bool = False, quiet: bool = False
 
         def report(stage: str, done: int, total: int | None) -> None:
             if stage not in names:
-                progress.console.print(f"Going on: {done} of {total} shards were there already ({stage}).")
+                progress.console.print(f"Continuing: {done} of {total} shards were there already ({stage}).")
                 return
             if stage not in tasks:
                 for task in tasks.values():
-                    progress.update(task, total=1, completed=1)  # a stage begins when those before it are over
+                    progress.update(task, total=1, completed=1)  # a stage starts when all before it have ended
                     progress.stop_task(task)
                 tasks[stage] = progress.add_task(names[stage], total=None)
             count = "" if stage == "vocabulary" else f": {done:,} pairs"
-            known = None if stage == "vocabulary" else total  # its trainer does not tell how far it is
+            known = None if stage == "vocabulary" else total  # its trainer does not report progress
             progress.update(tasks[stage], description=f"{names[stage]}{count}", total=known, completed=done)
 
         return prepare(config.data, report=report, force=force)
 
 
 def find_model_folder(place: Path, checkpoint: Literal["best", "last"]) -> Path:
-    """Finds the model of a run, a checkpoint or a model folder; says on stderr when another checkpoint had to be used."""
+    """Finds the model of a run, a checkpoint or a model folder. Warns on stderr if another checkpoint has to be used."""
     from lockstep.notices import warn
     from lockstep.translate.translator import find_model
 
@@ -71,17 +73,19 @@ def find_model_folder(place: Path, checkpoint: Literal["best", "last"]) -> Path:
     return model.folder
 
 
-def print_json(value: Any) -> None:
+def print_json(value: Mapping[str, object] | Sequence[object]) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def duration(seconds: float) -> str:
+    """`12.3 s` below a minute, else a clock such as `1:02:05`."""
     from lockstep.watch.console import format_duration
 
     return f"{seconds:.1f} s" if seconds < 60 else format_duration(seconds)
 
 
 def summary_table(summary: "Summary", report: Path | None = None) -> "Table":
+    """The table that ends a training: state, speed, phases of a step, times and scores."""
     from rich import box
     from rich.markup import escape
     from rich.table import Table

@@ -17,63 +17,66 @@ WIDTH = 60
 
 
 def compare(
-    runs: Annotated[list[str], typer.Argument(help="Run folders or addresses, or folders that hold runs.")],
+    runs: Annotated[list[str], typer.Argument(help="Run folders or addresses, or folders that contain runs.")],
     by: Annotated[
         Literal["step", "words", "time"],
-        typer.Option(help="What the curves run along: steps, words (or images) or wall time."),
+        typer.Option(help="Horizontal axis of the curves: steps, words (or images), or wall time."),
     ] = "step",
-    html: Annotated[Path | None, typer.Option(help="Write a page with all curves to this file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write an HTML page with all curves to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
-    """Put runs side by side: what differs, speed, phases, and curves of loss and score."""
+    """Compare runs: settings that differ, speed, phases of a step, and curves of loss and score."""
     from rich.console import Console
 
     from lockstep.cli.common import print_json
-    from lockstep.cli.find_runs import named_runs
+    from lockstep.cli.find_runs import name_runs
     from lockstep.errors import LockstepError
-    from lockstep.explain.compare_runs import compare as compared
+    from lockstep.explain.compare_runs import compare as compare_runs
     from lockstep.files import disk_error, write_atomically
     from lockstep.remote.fetch_run import fetch_run
     from lockstep.remote.place import is_remote
 
-    places = named_runs(runs)
+    places = name_runs(runs)
     if len(places) < 2:
-        raise LockstepError("There is only one run to compare.", "Name two or more.", code=2)
-    found = compared({name: fetch_run(run) if is_remote(run) else Path(run) for name, run in places.items()})
+        raise LockstepError("There is only one run to compare.", "Give two or more runs, or a folder of runs.", code=2)
+    comparison = compare_runs({name: fetch_run(run) if is_remote(run) else Path(run) for name, run in places.items()})
     if html is not None:
         from lockstep.explain.pages.compare_page import page
 
         try:
-            write_atomically(html, page(found))
+            write_atomically(html, page(comparison))
         except OSError as error:
             raise disk_error(html, error, "name another file") from None
     if as_json:
-        print_json(found.as_dict())
+        print_json(comparison.as_dict())
         return
     console = Console()
-    for part in parts(found, "seconds" if by == "time" else by):
+    for part in list_parts(comparison, "seconds" if by == "time" else by):
         console.print(part)
     if html is not None:
-        console.print(f"All curves: {html}", highlight=False)
+        console.print(f"Page with all curves: {html}", highlight=False)
 
 
-def parts(found: "RunComparison", axis: str) -> "list[Table | Text]":
-    """What differs comes first: whoever reads the figures has to know it."""
+def list_parts(comparison: "RunComparison", axis: str) -> "list[Table | Text]":
+    """The tables and notes to print. Differences in the settings come first, because they explain the figures."""
     from rich.text import Text
 
     from lockstep.explain.compare_rows import differences, figures
 
-    names = [side.name for side in found.sides]
+    names = [side.name for side in comparison.sides]
     shown: list[Table | Text] = []
-    for title, listed in (("Settings that differ", found.settings), ("Where they ran differs", found.environment)):
-        if listed:
-            shown.append(_table(title, ["", *names], differences(listed)))
+    for title, differing in (
+        ("Settings that differ", comparison.settings),
+        ("Differences of the environment", comparison.environment),
+    ):
+        if differing:
+            shown.append(_table(title, ["", *names], differences(differing)))
     if not shown:
         shown.append(_table("Settings and environment are the same", ["", *names], []))
-    shown += [Text(f"{note}\n", style="yellow") for note in found.notes]
-    shown.append(_table("Figures", ["", *names], figures(found), right=True))
-    wanted = dict.fromkeys(("training loss", "validation loss", found.metric))
-    shown += [_curves(found, curve, axis) for curve in wanted if curve in found.shared]
+    shown += [Text(f"{note}\n", style="yellow") for note in comparison.notes]
+    shown.append(_table("Figures", ["", *names], figures(comparison), right=True))
+    wanted = dict.fromkeys(("training loss", "validation loss", comparison.metric))
+    shown += [_curves(comparison, curve, axis) for curve in wanted if curve in comparison.shared]
     return shown
 
 
@@ -90,16 +93,16 @@ def _table(title: str, heads: list[str], rows: Sequence[tuple[str, ...]], right:
     return table
 
 
-def _curves(found: "RunComparison", name: str, axis: str) -> "Table":
-    curves = [side.curves[name] for side in found.sides]
+def _curves(comparison: "RunComparison", name: str, axis: str) -> "Table":
+    curves = [side.curves[name] for side in comparison.sides]
     last = max(_axis(curve, axis)[-1] for curve in curves)
     low, high = min(min(curve.value) for curve in curves), max(max(curve.value) for curve in curves)
     drawn = [sparkline(_axis(curve, axis), curve.value, last, low, high) for curve in curves]
     rows = [
         (side.name, line, f"{curve.value[0]:.3f} to {curve.value[-1]:.3f}")
-        for side, curve, line in zip(found.sides, curves, drawn, strict=True)
+        for side, curve, line in zip(comparison.sides, curves, drawn, strict=True)
     ]
-    title = f"{name} by {found.axes[axis]}, 0 to {last:,.0f}; scale {low:.3f} to {high:.3f}"
+    title = f"{name} by {comparison.axes[axis]}, 0 to {last:,.0f}; scale {low:.3f} to {high:.3f}"
     return _table(title, ["", "", "first to last"], rows)
 
 
@@ -108,8 +111,8 @@ def _axis(curve: "ComparedCurve", axis: str) -> list[float]:
 
 
 def sparkline(x: list[float], y: list[float], last: float, low: float, high: float, width: int = WIDTH) -> str:
-    """A row of blocks from 0 to `last`: means of what falls into each, the value before where nothing does, and blank
-    where the curve has ended."""
+    """A row of `width` blocks for the range from 0 to `last`. A block shows the mean of its values, or repeats the block
+    before if it has none; after the end of the curve the row is blank."""
     sums, counts = [0.0] * width, [0] * width
     for place, value in zip(x, y, strict=True):
         column = min(width - 1, int(place / last * width)) if last else 0

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
@@ -11,25 +11,31 @@ from lockstep.cli.describe_command import describe
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from lockstep.data.catalog.entries import CatalogEntry
+    from lockstep.data.catalog.entries import CatalogEntry, SetName
     from lockstep.data.catalog.get import CatalogCorpus
 
-app = typer.Typer(help="List known corpora, get one, make one of pictures, look into them.", no_args_is_help=True)
+app = typer.Typer(
+    help="List and download known corpora, make one from your images, describe one.", no_args_is_help=True
+)
 app.command()(describe)
 
 Catalog = Annotated[
     Path | None,
-    typer.Option("--catalog", envvar="LOCKSTEP_CATALOG", help="A catalog of your own, laid over the built-in one."),
+    typer.Option(
+        "--catalog", envvar="LOCKSTEP_CATALOG", help="Your own catalog; its entries are added to the built-in ones."
+    ),
 ]
 
 
 @app.command("list")
 def list_corpora(
-    name: Annotated[str | None, typer.Argument(help="Show everything about this one.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Show only this corpus, with licence, addresses and digests.")
+    ] = None,
     catalog: Catalog = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the corpora that `get` knows: size, licence, and with NAME every piece with address and digest."""
+    """List the corpora that `lockstep data get` can download, or show one of them in detail."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -55,29 +61,31 @@ def list_corpora(
         table.add_row(key, *(_count(entry, heading) for heading in ("train", "validation", "test")), entry.title)
     console = Console()
     console.print(table)
-    console.print("`lockstep data list NAME` tells the licence and the pieces; `lockstep data get NAME` gets it.")
+    console.print("`lockstep data list NAME` shows licence and files; `lockstep data get NAME` downloads it.")
 
 
 @app.command()
 def get(
-    name: Annotated[str, typer.Argument(help="A name that `lockstep data list` shows.")],
-    to: Annotated[Path | None, typer.Option("--to", help="The folder to make; corpora/NAME when not given.")] = None,
+    name: Annotated[str, typer.Argument(help="A name from `lockstep data list`.")],
+    to: Annotated[Path | None, typer.Option("--to", help="Folder to write to; default: corpora/NAME.")] = None,
     folder: Annotated[
-        Path | None, typer.Option("--from", help="A folder that holds the pieces already; the network is not used.")
+        Path | None, typer.Option("--from", help="A folder with the downloaded files; nothing is downloaded then.")
     ] = None,
     cache: Annotated[
         Path | None,
         typer.Option(
-            "--cache", envvar="LOCKSTEP_CACHE", help="Where downloads are kept; ~/.cache/lockstep if not set."
+            "--cache", envvar="LOCKSTEP_CACHE", help="Folder for downloaded files; default: ~/.cache/lockstep."
         ),
     ] = None,
     catalog: Catalog = None,
-    tries: Annotated[int, typer.Option("--tries", min=1, help="Tries in a row without progress before giving up.")] = 4,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
+    tries: Annotated[
+        int, typer.Option("--tries", min=1, help="Attempts in a row without progress before giving up.")
+    ] = 4,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Download a known corpus, check it, and write text and a config that `train` takes as it is.
+    """Download a known corpus, check it, and write its data and a config for `lockstep train`.
 
-    Start it again after an interruption: it goes on where it stopped.
+    After an interruption, the same command continues where it stopped.
     """
     from lockstep.cli.common import print_json
     from lockstep.data.catalog.entries import find, load
@@ -86,10 +94,10 @@ def get(
 
     entry = find(load(catalog), name)
     target = to or Path("corpora") / name
-    with _Terminal() as talk:
+    with _Terminal() as terminal:
         if entry.restricted:
-            talk.warn(f"LICENCE of {name}: {entry.licence}")
-        result = get_corpus(name, entry, talk, to=target, cache=cache_folder(cache), folder=folder, tries=tries)
+            terminal.warn(f"LICENCE of {name}: {entry.licence}")
+        result = get_corpus(name, entry, terminal, to=target, cache=cache_folder(cache), folder=folder, tries=tries)
     if as_json:
         config = str(result.config) if result.config else None
         print_json({"folder": str(result.folder), "made": result.made, "config": config, **result.facts})
@@ -100,50 +108,52 @@ def get(
 @app.command()
 def pictures(
     folder: Annotated[
-        Path, typer.Argument(help="FOLDER/CLASS/*.jpg, or train/ and test/ with a folder for each class.")
+        Path,
+        typer.Argument(
+            help="A folder with one folder of image files for each class, or with train/ and test/ of that form."
+        ),
     ],
-    to: Annotated[Path | None, typer.Option("--to", help="The folder to make; corpora/FOLDER when not given.")] = None,
+    to: Annotated[Path | None, typer.Option("--to", help="Folder to write to; default: corpora/FOLDER.")] = None,
     size: Annotated[
-        int, typer.Option(min=8, max=1024, help="Width and height in pixels that images are resized to.")
+        int, typer.Option(min=8, max=1024, help="Width and height in pixels; images are scaled to it.")
     ] = 32,
-    grey: Annotated[bool, typer.Option("--grey", help="Without colours.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
+    grey: Annotated[bool, typer.Option("--grey", help="Convert to greyscale.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Make images to train on from picture files (PNG, JPEG, ...), one folder for each class.
+    """Make a corpus from your own image files (PNG, JPEG, ...), sorted into one folder for each class.
 
-    Without a test/ folder about a tenth of the pictures is kept for the test, always the same ones. It writes a config
-    that `train` takes as it is.
+    Without a test/ folder, about a tenth of the images becomes the test set; it is the same in every call. A config for
+    `lockstep train` is written too.
     """
     from lockstep.cli.common import print_json
-    from lockstep.data.images.image_folders import make_images
 
     target = (to or Path("corpora") / folder.resolve().name).expanduser()
-    with _Terminal(counts=True) as talk:
-        made = make_images(folder.expanduser(), target, size, grey, talk.progress)
+    with _Terminal(counts=True) as terminal:
+        made = make_images(folder.expanduser(), target, size, grey, terminal.progress)
     config = target / f"{target.name}.yaml"
     if as_json:
         print_json({"folder": str(target), "config": str(config), **made})
         return
     counts = ", ".join(f"{name} {count:,}" for name, count in made["counts"].items())
-    print(f"Images of {len(made['classes'])} classes are in {_near(target)}: {counts}")
-    print(f"Next: lockstep train {_near(config)}")
+    print(f"The images of {len(made['classes'])} classes are in {_shorten(target)}: {counts}")
+    print(f"Next: lockstep train {_shorten(config)}")
 
 
 def _print_result(name: str, result: "CatalogCorpus") -> None:
     counts = ", ".join(f"{key} {count:,}" for key, count in result.facts["counts"].items())
-    place = _near(result.folder)
+    place = _shorten(result.folder)
     print(f"{name} is in {place}: {counts}" if result.made else f"{name} is already in {place}: {counts}")
     print(f"Licence: {result.facts['licence']}")
     images = f"data.images={place} in a config; configs/cifar10-fast.yaml is one for CIFAR-10"
-    print(f"Next: {f'lockstep train {_near(result.config)}' if result.config else images}")
+    print(f"Next: {f'lockstep train {_shorten(result.config)}' if result.config else images}")
 
 
-def _near(path: Path) -> str:
-    """A path as one would type it here."""
+def _shorten(path: Path) -> str:
+    """A path as one would type it in the current folder."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
-def _count(entry: "CatalogEntry", name: Any) -> str:
+def _count(entry: "CatalogEntry", name: "SetName") -> str:
     if name in entry.counts:
         return f"{entry.counts[name]:,}"
     return f"~{entry.about[name]:,}" if name in entry.about else "-"
@@ -155,16 +165,16 @@ def _description(name: str, entry: "CatalogEntry") -> str:
     for key, piece in entry.pieces.items():
         for source in piece.sources:
             size = f"{source.bytes:,} bytes" if source.bytes else "size not recorded"
-            known = "digest of sacreBLEU" if source.address.startswith("sacrebleu:") else "digest not recorded"
-            lines.append(f"piece {key}: {source.address} ({size}, {source.digest or known})")
+            digest = "digest of sacreBLEU" if source.address.startswith("sacrebleu:") else "digest not recorded"
+            lines.append(f"piece {key}: {source.address} ({size}, {source.digest or digest})")
     return "\n".join(lines)
 
 
 class _Terminal:
-    """Lines and a progress bar on stderr, so that stdout holds the result only."""
+    """Prints lines and a progress bar to stderr, so that stdout has only the result."""
 
     def __init__(self, counts: bool = False) -> None:
-        """`counts`: progress is in pieces, not in bytes."""
+        """With `counts`, progress is a number of files, not of bytes."""
         from rich.console import Console
         from rich.progress import (
             BarColumn,
@@ -206,13 +216,13 @@ class _Terminal:
 
 
 def prepare(
-    config: Annotated[list[str], typer.Argument(help="A config file, then any `key=value` settings to change.")],
-    force: Annotated[bool, typer.Option("--force", help="Make the corpus again even if it is there.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
+    config: Annotated[list[str], typer.Argument(help="A config file, then settings to change, as `train.steps=2000`.")],
+    force: Annotated[bool, typer.Option("--force", help="Prepare the corpus again even if it exists.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Make the binary corpus that a config describes: read, check, clean, train the vocabulary, encode.
+    """Prepare the text of a config for training: check and clean it, train the vocabulary, encode.
 
-    `train` does this by itself; use `prepare` to do it beforehand or to see what is in the text.
+    `lockstep train` does this by itself. Use `prepare` to do it in advance, or to see what cleaning removes.
     """
     from rich import box
     from rich.console import Console
@@ -236,4 +246,6 @@ def prepare(
     console = Console()
     console.print(table)
     size = corpus.vocabulary.size
-    console.print(f"{corpus.facts['megabytes']:.1f} MB of text; {size:,} pieces; words are pieces with end marks.")
+    console.print(
+        f"{corpus.facts['megabytes']:.1f} MB of text, {size:,} pieces in the vocabulary. Words are pieces and end marks."
+    )

@@ -12,15 +12,17 @@ if TYPE_CHECKING:
 
 
 def demo(
-    run: Annotated[str, typer.Option(help="Run folder or address.")] = "runs/demo",
-    workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 2,
-    overrides: Annotated[list[str] | None, typer.Argument(help="Any `key=value` settings to change.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the closing summary and test scores as JSON.")] = False,
+    run: Annotated[
+        str, typer.Option(help="Run folder or address; it must not contain a run of other settings.")
+    ] = "runs/demo",
+    workers: Annotated[int, typer.Option(min=1, help="Worker processes on this machine.")] = 2,
+    overrides: Annotated[list[str] | None, typer.Argument(help="Settings to change, as `train.steps=500`.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary and the test scores as JSON.")] = False,
 ) -> None:
-    """Train a small English-German model on this machine in a few minutes, with nothing to download.
+    """Train a small English-German model on this machine in a few minutes, without any download.
 
-    A built-in grammar writes the sentences. The model has to learn gender, case, word order and agreement; the test
-    sentences never occur in training.
+    A built-in grammar writes the sentences. The model has to learn gender, case, word order and agreement. No test
+    sentence occurs in training.
     """
     from dataclasses import replace
 
@@ -40,11 +42,13 @@ def demo(
     if as_json:
         print_json({"summary": summary.as_dict(), "test": test})
     else:
-        closing(Console(), run, summary, test)
+        print_closing(Console(), run, summary, test)
 
 
-def closing(console: "Console", run: str, summary: "Summary", test: dict[str, object], sentences: int = 10) -> None:
-    """What the person sees at the end: translations, figures, and what to do next."""
+def print_closing(
+    console: "Console", run: str, summary: "Summary", test: dict[str, object], sentences: int = 10
+) -> None:
+    """Prints translations of test sentences, the summary, and what to do next."""
     from rich.markup import escape
     from rich.table import Table
     from rich.text import Text
@@ -59,9 +63,9 @@ def closing(console: "Console", run: str, summary: "Summary", test: dict[str, ob
     examples = test["examples"]
     assert isinstance(examples, list)
     for source, translation, reference in examples[:sentences]:
-        right = translation == reference
-        shown = Text(translation, style="green" if right else "yellow")
-        table.add_row(Text(source), shown, "same" if right else Text(reference))
+        is_right = translation == reference
+        shown = Text(translation, style="green" if is_right else "yellow")
+        table.add_row(Text(source), shown, "same" if is_right else Text(reference))
     console.print(table)
     report = RunDirectory(working_folder(run)).report
     console.print(summary_table(summary, report if report.exists() else None))

@@ -1,4 +1,4 @@
-"""`lockstep data describe`: what is in a corpus, and what was left out of it."""
+"""`lockstep data describe`: the contents of a corpus, and what cleaning removed."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,11 +14,13 @@ EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def describe(
-    path: Annotated[Path, typer.Argument(help="A corpus folder, or a run folder.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
+    path: Annotated[Path, typer.Argument(help="A prepared corpus, a folder of images, or a run folder.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show what a corpus holds: files, pairs, words, lengths, and what cleaning removed for which reason; of images, how
-    many there are of each class."""
+    """Show what a corpus contains: files, pairs, words, lengths, and what cleaning removed for which reason.
+
+    For images: how many there are of each class.
+    """
     from rich.console import Console
     from rich.markup import escape
 
@@ -35,9 +37,9 @@ def describe(
     source, target = facts["languages"]
     console.print(f"[bold]{escape(str(path))}[/]: {source} to {target}, {facts['megabytes']:,.1f} MB of text")
     console.print(_sets(facts))
-    for name, found in facts["sets"].items():
-        if found["removed"]:
-            console.print(_removed(name, found))
+    for name, counts in facts["sets"].items():
+        if counts["removed"]:
+            console.print(_removed(name, counts))
     for side, language in zip(("source", "target"), facts["languages"], strict=True):
         console.print(_lengths(facts["sets"]["train"], side, language))
     if facts["files"]:
@@ -59,13 +61,13 @@ def _print_images(console: "Console", path: Path, facts: dict[str, Any]) -> None
     for place, name in enumerate(facts["classes"] if "classes" in sets["train"] else ()):  # older runs know totals only
         counts, most = [one["classes"][place] for one in sets.values()], max(sets["train"]["classes"])
         table.add_row(escape(name), *(f"{count:,}" for count in counts), bar(counts[0] / most))
-    table.add_row("together", *(f"{one['images']:,}" for one in sets.values()), "")
+    table.add_row("total", *(f"{one['images']:,}" for one in sets.values()), "")
     console.print(table)
     console.print(f"corpus digest: {facts['digest']}")
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """The facts of a corpus folder, or of the corpus that a run was trained on."""
+    """Reads the facts of a corpus folder, or of the corpus on which a run was trained."""
     from lockstep.data.corpus.binary_corpus import INDEX
     from lockstep.data.images.image_set import CLASSES, SOURCE, ImageCorpus
     from lockstep.errors import LockstepError
@@ -81,24 +83,25 @@ def read_facts(path: Path) -> dict[str, Any]:
             return facts
         if not isinstance(facts, dict) or "length_step" not in facts.get("sets", {}).get("train", {}):
             raise LockstepError(
-                f"{place} was written by another version of Lockstep.", "Prepare it again: `lockstep prepare --force`."
+                f"{place} was written by another version of Lockstep.",
+                "Prepare the corpus again: `lockstep prepare CONFIG --force`.",
             )
         return facts
     raise LockstepError(
         f"{path} is neither a corpus nor a run: it has no {INDEX}, no {CLASSES} and no data.json.",
-        "Name the folder that `lockstep prepare` printed, a folder of images, or a run folder.",
+        "Give the folder that `lockstep prepare` printed, a folder of images, or a run folder.",
         code=2,
     )
 
 
 def bar(share: float, cells: int = BAR_CELLS) -> str:
-    """A bar of `share` times `cells` character cells, exact to an eighth; something is never drawn as nothing."""
+    """A bar that fills `share` of `cells` characters, exact to an eighth. A share above zero is always visible."""
     eighths = max(round(share * cells * 8), int(share > 0))
     return EIGHTHS[-1] * (eighths // 8) + EIGHTHS[eighths % 8].strip()
 
 
 def histogram(counts: list[int], step: int, rows: int = HISTOGRAM_ROWS) -> list[tuple[str, int]]:
-    """Neighbouring counts joined until they fit into `rows`, each with the lengths it stands for."""
+    """Joins neighbouring counts until they fit into `rows`; each comes with its range of lengths, such as `1-10`."""
     joined = -(-len(counts) // rows) or 1
     return [
         (f"{start * step + 1}-{(start + joined) * step}", sum(counts[start : start + joined]))
@@ -108,27 +111,27 @@ def histogram(counts: list[int], step: int, rows: int = HISTOGRAM_ROWS) -> list[
 
 def _sets(facts: dict[str, Any]) -> "Table":
     table = _table("", ["set"], ["pairs", "source pieces", "target pieces", "source words", "target words", "longest"])
-    for name, found in facts["sets"].items():
-        longest = f"{found['source_longest']:,} / {found['target_longest']:,}"
-        counts = ("lines", "source_words", "target_words", "source_plain_words", "target_plain_words")
-        table.add_row(name, *(f"{found[count]:,}" for count in counts), longest)
-    table.caption = "pieces with end marks; words are separated by blanks; longest in pieces, source / target"
+    for name, counts in facts["sets"].items():
+        longest = f"{counts['source_longest']:,} / {counts['target_longest']:,}"
+        columns = ("lines", "source_words", "target_words", "source_plain_words", "target_plain_words")
+        table.add_row(name, *(f"{counts[column]:,}" for column in columns), longest)
+    table.caption = "pieces with end marks; words are separated by whitespace; longest in pieces, source / target"
     return table
 
 
-def _removed(name: str, found: dict[str, Any]) -> "Table":
-    table = _table(f"Left out of {name}", ["reason"], ["pairs", "share"])
-    for reason, count in found["removed"].items():
-        table.add_row(reason, f"{count:,}", f"{count / found['read']:.2%}")
-    gone = sum(found["removed"].values())
-    table.add_row("together", f"{gone:,} of {found['read']:,}", f"{gone / found['read']:.2%}")
+def _removed(name: str, counts: dict[str, Any]) -> "Table":
+    table = _table(f"Removed from {name}", ["reason"], ["pairs", "share"])
+    for reason, count in counts["removed"].items():
+        table.add_row(reason, f"{count:,}", f"{count / counts['read']:.2%}")
+    removed = sum(counts["removed"].values())
+    table.add_row("total", f"{removed:,} of {counts['read']:,}", f"{removed / counts['read']:.2%}")
     return table
 
 
-def _lengths(found: dict[str, Any], side: str, language: str) -> "Table":
+def _lengths(counts: dict[str, Any], side: str, language: str) -> "Table":
     table = _table(f"Length of the {side} sentences ({language}), in pieces", [], ["pieces", "pairs"])
     table.add_column(no_wrap=True)
-    rows = histogram(found[f"{side}_lengths"], found["length_step"])
+    rows = histogram(counts[f"{side}_lengths"], counts["length_step"])
     most = max((count for _, count in rows), default=1)
     for lengths, count in rows:
         table.add_row(lengths, f"{count:,}", bar(count / most))

@@ -11,13 +11,17 @@ if TYPE_CHECKING:
 
 def evaluate(
     run: Annotated[str, typer.Argument(help="A run folder or address.")],
-    on: Annotated[str, typer.Option("--set", help="Which text or images: validation or test.")] = "test",
-    checkpoint: Annotated[Literal["best", "last"], typer.Option(help="Which checkpoint.")] = "best",
-    beam: Annotated[int | None, typer.Option(min=1, help="Beam size; default: as the run was configured.")] = None,
-    length_penalty: Annotated[float | None, typer.Option(min=0.0, help="Length penalty; likewise.")] = None,
+    on: Annotated[str, typer.Option("--set", help="The set to score: validation or test.")] = "test",
+    checkpoint: Annotated[
+        Literal["best", "last"], typer.Option(help="Which checkpoint: with the best score, or the newest.")
+    ] = "best",
+    beam: Annotated[int | None, typer.Option(min=1, help="Beam size; default: search.beam of the run.")] = None,
+    length_penalty: Annotated[
+        float | None, typer.Option(min=0.0, help="Length penalty; default: search.length_penalty of the run.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
-    """Score a trained model: loss and sacreBLEU of detokenised beam-search output on held-out text, accuracy on images."""
+    """Score a trained model: loss and sacreBLEU on held-out text, or loss and accuracy on images."""
     from lockstep.cli.common import print_json
 
     result = evaluate_run(run, on, checkpoint, {"beam": beam, "length_penalty": length_penalty})
@@ -30,7 +34,9 @@ def evaluate(
         print(f"  loss             {result['loss']:.4f} per image, without label smoothing")
         if result["chosen_on_this_set"]:
             better = "--set test" if result["held_out"] else "--checkpoint last, or train with data.hold_out"
-            print(f"  The checkpoint was chosen by these very images. For a figure to compare with others: {better}.")
+            print(
+                f"  The checkpoint was chosen on these images, so the score is too good. To compare with others: {better}."
+            )
         return
     print(f"{on} of {run}, {result['model']}, {result['sentences']:,} sentences, {result['seconds']:.1f} s")
     print(f"  sacreBLEU        {result['sacrebleu']:.2f}   {result['signature']}")
@@ -42,7 +48,7 @@ def evaluate(
 def evaluate_run(
     run: str | Path, on: str, checkpoint: Literal["best", "last"], search: dict[str, float | None]
 ) -> dict[str, object]:
-    """Scores of a run's model, with what they were measured on."""
+    """Scores the model of a run. The result also says what was measured: set, checkpoint, beam size."""
     import os
     import time
     from contextlib import nullcontext
@@ -65,13 +71,15 @@ def evaluate_run(
     config = load(place / "config.yaml", [])
     if config.task_name != "translation":
         if any(value is not None for value in search.values()):
-            raise LockstepError("--beam and --length-penalty are for translation.", "Leave them out.", code=2)
+            remedy = f"Leave them out: {run} is a run of the task {config.task_name}."
+            raise LockstepError("--beam and --length-penalty are only for translation.", remedy, code=2)
         return _evaluate_images(config, place, folder, on, checkpoint)
     corpus = prepare(config.data)
     trained_on = read_json(place / "data.json")
     if trained_on is not None and trained_on["digest"] != corpus.digest:
         raise LockstepError(
-            f"The corpus {corpus.folder} is not the one that {run} was trained on.", "Restore it, or prepare it again."
+            f"The corpus {corpus.folder} is not the one on which {run} was trained.",
+            "Restore the text of the run, or prepare it again.",
         )
     if on == "train" or not corpus.has(on):
         held_out = [name for name in corpus.facts["sets"] if name != "train"]
@@ -80,7 +88,7 @@ def evaluate_run(
     overrides: dict[str, object] = {name: value for name, value in search.items() if value is not None}
     translator = Translator.load(folder, overrides, str(device))
     module = TranslationLoss(translator.model, config.train.label_smoothing).eval()
-    torch.set_num_threads(len(os.sched_getaffinity(0)))  # a launch before may have left one thread to this process
+    torch.set_num_threads(len(os.sched_getaffinity(0)))  # an earlier training in this process may have set one thread
     begin = time.perf_counter()
     with torch.inference_mode():
         scores = score(module, corpus, on, translator.search, Team(0, 1, device), nullcontext)
@@ -115,16 +123,19 @@ def _evaluate_images(
     from lockstep.team import Team, pick_device
 
     if config.task_name != "classification" or config.data.images is None:
-        raise LockstepError(f"`evaluate` does not know the task {config.task_name}.", code=2)
+        remedy = "It scores translation and classification; your own task has its scores in the journal and the report."
+        raise LockstepError(f"`lockstep evaluate` cannot score the task {config.task_name}.", remedy, code=2)
     corpus = ImageCorpus.open(fetch_images(config.data.images), config.data.hold_out)
     trained_on = read_json(place / "data.json")
     if trained_on is not None and trained_on["digest"] != corpus.facts["digest"]:
-        raise LockstepError(f"The images in {corpus.folder} are not those of the run.", "Restore them.")
+        raise LockstepError(f"The images in {corpus.folder} are not those of the run.", "Restore them, or train again.")
     if on not in ("validation", "test"):
         raise LockstepError(f"There are no {on} images.", "Use --set with one of: validation, test.", code=2)
     if on == "validation" and not config.data.hold_out:
-        remedy = "Use --set test; data.hold_out keeps training images back for the next run."
-        raise LockstepError("There are no validation images: this run held none back.", remedy, code=2)
+        remedy = "Use --set test. With data.hold_out the next run has validation images."
+        raise LockstepError(
+            "There are no validation images: this run was trained without data.hold_out.", remedy, code=2
+        )
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     device, begin = pick_device(config.train.device, 0), time.perf_counter()
     scores = score(load_model(folder, device)[0], corpus.sets[on], Team(0, 1, device), nullcontext)

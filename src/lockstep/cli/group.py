@@ -1,4 +1,4 @@
-"""A group of commands of which one needs not be named."""
+"""A group of commands with a default command."""
 
 from typing import Any
 
@@ -6,13 +6,15 @@ from typer.core import TyperGroup
 
 
 class DefaultGroup(TyperGroup):
-    """What is no command's name goes to the command `default`."""
+    """Runs the command `default` if the first word is not the name of a command."""
 
     default: str
-    helps = True  # does the group explain itself when asked for help? Else the command does
+    shows_group_help = True
+    """Does --help show the group? Otherwise it shows the default command."""
 
+    # typer has its own copy of click, whose Context is not public.
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        asked = bool(args) and args[0] in ctx.help_option_names and self.helps
-        if not asked and (not args or args[0] not in self.commands):
+        shows_help = bool(args) and args[0] in ctx.help_option_names and self.shows_group_help
+        if not shows_help and (not args or args[0] not in self.commands):
             args = [self.default, *args]
         return super().parse_args(ctx, args)

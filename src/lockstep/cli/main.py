@@ -1,4 +1,4 @@
-"""The `lockstep` command. Heavy imports happen inside the commands, so that help comes at once."""
+"""The `lockstep` command. Commands import torch and other large packages only when they run, so that `--help` is fast."""
 
 import sys
 from typing import Annotated
@@ -27,8 +27,8 @@ from lockstep.notices import print_error
 
 app = typer.Typer(
     name="lockstep",
-    help="Trains translators and image classifiers in parallel and explains every run.",
-    epilog="Start with `lockstep demo`: two workers, no download, a few minutes.",
+    help="Train translation models and image classifiers in parallel, and explain every run.",
+    epilog="Start with `lockstep demo`: two workers, a few minutes, no download.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
@@ -51,8 +51,8 @@ app.add_typer(data_command.app, name="data")
 app.add_typer(config_command.app, name="config")
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
         print(f"lockstep {__version__}")
         raise typer.Exit
 
@@ -60,14 +60,14 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Trains translators and image classifiers in parallel and explains every run."""
+    """Train translation models and image classifiers in parallel, and explain every run."""
 
 
 def main() -> None:
-    """Runs the command; the one place where an error becomes a sentence and an exit code."""
+    """Runs the command. A LockstepError becomes a sentence on stderr and an exit code."""
     try:
         app()
     except LockstepError as error:

@@ -7,20 +7,20 @@ import typer
 
 
 def prove(
-    run: Annotated[Path, typer.Argument(help="The folder of a run that has begun.")],
+    run: Annotated[Path, typer.Argument(help="The folder of a run that has trained at least one step.")],
     steps: Annotated[int, typer.Option(min=10, help="Steps of each trial; the first five are warm-up.")] = 30,
-    rounds: Annotated[int, typer.Option(min=1, help="How often each trial is repeated, in turns.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each trial is repeated; the trials take turns.")] = 3,
     link: Annotated[
         str | None,
-        typer.Option(help="Put every worker behind an emulated link of this rate, such as 1gbit (Linux, root)."),
+        typer.Option(help="Emulate a link of this rate for every worker, such as 1gbit (needs root on Linux)."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the proof as JSON.")] = False,
 ) -> None:
     """Measure what slows a run down by ablation.
 
-    Trains the same job for a few steps on this machine: as it is, without communication, with free input, and with one
-    worker alone. The time that a step gains is the cost of what was left out. The result is saved as proof.json in the
-    run's folder, and the report includes it. The run itself is not changed; it should not be training at the same time.
+    Trains the job of the run for a few steps on this machine: unchanged, without communication, without input, and with
+    one worker alone. The time that a step saves is the cost of what was left out. The result is written to proof.json in
+    the run folder, and the report includes it. The run itself does not change. Do not train it at the same time.
     """
     from rich.console import Console
 

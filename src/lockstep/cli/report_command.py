@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 def report(
     run: Annotated[str, typer.Argument(help="A run folder or address.")],
-    to: Annotated[Path | None, typer.Option(help="Folder to write into; default: the run itself.")] = None,
-    live: Annotated[bool, typer.Option("--live", help="Write it again and again until the run ends.")] = False,
-    every: Annotated[int, typer.Option(min=1, help="Seconds between two reports with --live.")] = 5,
+    to: Annotated[Path | None, typer.Option(help="Folder to write to; default: the run folder.")] = None,
+    live: Annotated[bool, typer.Option("--live", help="Update the report until the run ends.")] = False,
+    every: Annotated[int, typer.Option(min=1, help="Seconds between two updates with --live.")] = 5,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all answers as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all answers of the report as JSON.")] = False,
 ) -> None:
     """Explain a run: wall time, training, overfitting, utilisation, network, files, and what to change.
 
-    Writes `report.html` (one file that needs no network) and `report.md`. Any run can be reported: running, finished,
-    killed in the middle, of the past.
+    Writes `report.html` (one file that needs no network) and `report.md`. The run may be running, finished, stopped or
+    killed.
     """
     from lockstep.cli.common import print_json
 
     if live:
-        made, page = _live(run, to, every, open_page and not as_json)
+        made, page = _report_live(run, to, every, open_page and not as_json)
     else:
         made, page = write_report(run, to)
         if open_page:
@@ -42,7 +42,7 @@ def report(
 
 
 def write_report(run: str | Path, to: Path | None = None, refresh: int | None = None) -> "tuple[Report, Path]":
-    """Reads a run, wherever it lies, and writes its report there or into `to`; returns the page's path."""
+    """Reads a local or remote run and writes its report into the run or into `to`. Returns the report and its HTML page."""
     from lockstep.explain.report import make, write
     from lockstep.remote.place import is_remote
 
@@ -62,8 +62,8 @@ def write_report(run: str | Path, to: Path | None = None, refresh: int | None = 
     return made, files[0]
 
 
-def closing_report(run: str | Path) -> Path | None:
-    """The report at the end of a training, which it must never make fail."""
+def write_closing_report(run: str | Path) -> Path | None:
+    """Writes the report at the end of a training. An error becomes a warning, because the training itself succeeded."""
     from lockstep.remote.place import is_remote, working_folder
     from lockstep.run.directory import RunDirectory
 
@@ -81,22 +81,26 @@ def closing_report(run: str | Path) -> Path | None:
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         print(
-            f"Warning: the report could not be made ({reason}). `lockstep report {run}` tries again.", file=sys.stderr
+            f"Warning: the report could not be written ({reason}). Try again with `lockstep report {run}`.",
+            file=sys.stderr,
         )
         return None
 
 
-def _live(run: str, to: Path | None, every: int, open_page: bool) -> "tuple[Report, Path]":
-    """Reports until the run ends. Long journals take long to read: it then waits ten times as long as it reads."""
-    shown, wait = False, every
+def _report_live(run: str, to: Path | None, every: int, open_page: bool) -> "tuple[Report, Path]":
+    """Writes reports until the run ends. It waits at least ten times as long as a report takes, so that it stays cheap."""
+    is_announced, wait = False, every
     while True:
         begin = time.monotonic()
         made, page = write_report(run, to, refresh=wait)
         if made.summary.state != "running":
             return write_report(run, to)
-        if not shown:
-            print(f"Report: {page}, written every {every} s until the run ends. Ctrl-C stops it.", file=sys.stderr)
-            shown = True
+        if not is_announced:
+            print(
+                f"Report: {page}, updated every {every} s until the run ends. Ctrl-C ends the updates, not the run.",
+                file=sys.stderr,
+            )
+            is_announced = True
             if open_page:
                 _open(page)
         wait = max(every, math.ceil(10 * (time.monotonic() - begin)))
@@ -110,4 +114,4 @@ def _open(page: Path) -> None:
     import webbrowser
 
     if not webbrowser.open(page.absolute().as_uri()):
-        print(f"No browser could be started; open {page} yourself.", file=sys.stderr)
+        print(f"No browser could be started. Open {page} yourself.", file=sys.stderr)

@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 
 class _ListFirst(DefaultGroup):
-    """`lockstep runs FOLDER` lists without being told to."""
+    """`lockstep runs FOLDER` is short for `lockstep runs list FOLDER`."""
 
     default = "list"
 
 
-app = typer.Typer(help="List runs (`lockstep runs FOLDER`), compare some, or follow one.", cls=_ListFirst)
+app = typer.Typer(help="List runs (`lockstep runs FOLDER`), compare runs, or follow one.", cls=_ListFirst)
 app.command()(compare)
 app.command()(follow)
 
 
 @app.command("list")
 def list_runs(
-    folder: Annotated[str, typer.Argument(help="The folder or address that holds runs.")] = "runs",
+    folder: Annotated[str, typer.Argument(help="The folder or address that contains the runs.")] = "runs",
     as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
 ) -> None:
-    """List the runs in a folder: state, step, best score, speed."""
+    """List the runs in a folder: state, step, best score and speed."""
     from rich import box
     from rich.console import Console
     from rich.markup import escape
@@ -38,34 +38,38 @@ def list_runs(
     from lockstep.cli.common import print_json
     from lockstep.remote.place import is_remote
 
-    found = _at_address(folder) if is_remote(folder) else _in_folder(Path(folder))
+    summaries = _summarise_remote(folder) if is_remote(folder) else _summarise_local(Path(folder))
     if as_json:
-        print_json([summary.as_dict() for summary in found])
+        print_json([summary.as_dict() for summary in summaries])
         return
     table = Table(box=box.SIMPLE)
     for heading in ("run", "state", "step", "best score", "at step", "per second", "workers"):
         table.add_column(heading, justify="left" if heading in ("run", "state") else "right", overflow="fold")
-    for summary in found:
+    for summary in summaries:
         score = "-" if summary.best_score is None else f"{summary.best_score:.2f}"
         speed = "-" if summary.words_per_second is None else f"{summary.words_per_second:,.0f}"
         speed += "" if summary.words_per_second is None else f" {summary.unit.removeprefix('target ')}"
         at = "-" if summary.best_step is None else f"{summary.best_step:,}"
         table.add_row(escape(summary.run), summary.state, f"{summary.step:,}", score, at, speed, str(summary.workers))
-    Console().print(table if found else f"No runs in {folder}.")
+    Console().print(table if summaries else f"There are no runs in {folder}.")
 
 
-def _in_folder(folder: Path) -> "list[Summary]":
+def _summarise_local(folder: Path) -> "list[Summary]":
     from lockstep.errors import LockstepError
     from lockstep.explain.summary import summarise
 
     if not folder.is_dir():
-        raise LockstepError(f"There is no folder {folder}.", "Name the folder that holds your runs.", code=2)
+        raise LockstepError(
+            f"There is no folder {folder}.",
+            "Give the folder that contains your runs; `lockstep train` writes to runs/ by default.",
+            code=2,
+        )
     configs = sorted(folder.glob("**/config.yaml"))
     return [summarise(path.parent) for path in configs if (path.parent / "journal").is_dir()]
 
 
-def _at_address(url: str) -> "list[Summary]":
-    """A remote run is running when its lease says so."""
+def _summarise_remote(url: str) -> "list[Summary]":
+    """Summarises remote runs. A run whose lease is valid is running."""
     from dataclasses import replace
 
     from lockstep.explain.summary import summarise
@@ -73,9 +77,9 @@ def _at_address(url: str) -> "list[Summary]":
     from lockstep.remote.lease import is_leased
     from lockstep.remote.store import Store
 
-    found = []
+    summaries = []
     for name in list_run_names(Store(url)):
         run = f"{url.rstrip('/')}/{name}".rstrip("/")
         summary = summarise(fetch_run(run))
-        found.append(replace(summary, run=run, state="running" if is_leased(Store(run)) else summary.state))
-    return found
+        summaries.append(replace(summary, run=run, state="running" if is_leased(Store(run)) else summary.state))
+    return summaries

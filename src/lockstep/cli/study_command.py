@@ -21,7 +21,7 @@ class _RunFirst(DefaultGroup):
     """`lockstep study CONFIG` measures without being told to."""
 
     default = "run"
-    helps = False
+    shows_group_help = False
 
 
 app = typer.Typer(help="Measure how training scales with workers, and why (`lockstep study CONFIG`).", cls=_RunFirst)

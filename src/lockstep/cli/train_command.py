@@ -14,39 +14,42 @@ if TYPE_CHECKING:
 
 def train(
     config: Annotated[
-        list[str] | None, typer.Argument(help="A config file, then any `key=value` settings to change.")
+        list[str] | None, typer.Argument(help="A config file, then settings to change, as `train.steps=2000`.")
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Worker processes on this machine; default: one per GPU, else one.")
+        int | None,
+        typer.Option(min=1, help="Worker processes on this machine; default: one per GPU, or one without GPUs."),
     ] = None,
     servers: Annotated[
-        int | None, typer.Option(min=0, help="Processes that only hold parameters, for strategy.name=server.")
+        int | None,
+        typer.Option(min=0, help="Additional processes that are only parameter servers, for strategy.name=server."),
     ] = None,
     run: Annotated[
         str | None,
         typer.Option(
-            help="Run folder or address (s3://bucket/run); default: runs/ and the config's name. A run there is continued."
+            help="Run folder, or address such as s3://bucket/run. If a run is there, it is continued. "
+            "Default: runs/NAME for the config NAME.yaml."
         ),
     ] = None,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="TCP port of the workers' rendezvous; 0 takes a free one.")
+        int, typer.Option(min=0, max=65535, help="TCP port of the workers' rendezvous; 0 takes any free one.")
     ] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the closing summary as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary at the end as JSON.")] = False,
 ) -> None:
-    """Train a model, or go on with a run that was interrupted or finished.
+    """Train a model, or continue a run that was interrupted or has finished.
 
-    The corpus is prepared first if it is not there yet. A run folder that already holds a checkpoint is continued from
-    it: `lockstep train my.yaml train.steps=4000` trains a finished 2,000-step run for 2,000 steps more.
-    Ctrl-C and SIGTERM save a checkpoint before they stop (exit codes 130 and 143).
+    The corpus is prepared first if it does not exist yet. If the run folder has a checkpoint, training continues from it:
+    `lockstep train my.yaml train.steps=4000` trains a finished run of 2,000 steps for 2,000 more. Ctrl-C and SIGTERM
+    save a checkpoint before the command stops (exit codes 130 and 143).
 
-    Under torchrun or mpirun the same command joins as one of their workers:
+    Under torchrun or mpirun, each of their processes is one worker:
     `torchrun --nproc-per-node 2 -m lockstep -- train CONFIG --run DIR`.
     """
     from lockstep.cli.common import read_config
 
     words = config or []
     if servers == 0 and read_config(words, run).strategy.name != "server":
-        servers = None  # no strategy has dedicated servers unless it is asked for them
+        servers = None  # 0 servers is what the other strategies have anyway
     settings = read_config(words + ([f"strategy.servers={servers}"] if servers is not None else []), run)
     if run is None:
         run = str(Path("runs") / Path(words[0]).stem)
@@ -56,7 +59,7 @@ def train(
 def run_training(
     config: "RunConfig", run: str | Path, workers: int | None, port: int = 0, as_json: bool = False, show: bool = True
 ) -> None:
-    """Trains in this process, in workers of our own, or as a worker of somebody else's; then prints the summary."""
+    """Trains in this process, in worker processes, or as one worker of torchrun or mpirun; then prints the summary."""
     from lockstep.cli.common import prepare_corpus
     from lockstep.launch.engine import adopt_engine_environment
     from lockstep.notices import print_error
@@ -79,23 +82,24 @@ def run_training(
 
         run_then_exit(work, print_error)
     if is_remote(run):
-        Store(str(run)).read("config.yaml")  # a store that cannot be used shows before the corpus is prepared
+        Store(str(run)).read("config.yaml")  # fails before the corpus is prepared if the store cannot be used
     else:
         check_resume(RunDirectory(Path(run)), config)
     if config.task_name == "translation":
         prepare_corpus(config)
     reached = None if is_remote(run) else _finished_at(config, Path(run))
     if reached is None:
-        told_to_stop = _start(config, run, workers or _devices(config), port)
+        stop_signal = _start(config, run, workers or _count_devices(config), port)
     else:
-        print(f"Nothing to do: step {reached:,} is reached and train.steps is {config.train.steps:,}.", file=sys.stderr)
-        told_to_stop = None
-    _close(run, as_json, show, told_to_stop, begin)
+        steps = f"step {reached:,} is reached and train.steps is {config.train.steps:,}"
+        print(f"Nothing to do: {steps}. Raise train.steps to train more.", file=sys.stderr)
+        stop_signal = None
+    _close(run, as_json, show, stop_signal, begin)
 
 
 def _finished_at(config: "RunConfig", run: Path) -> int | None:
-    """The last step of a run that has ended, is whole and is not asked for more. It is not launched again: that would
-    only add a launch without steps to its records."""
+    """The last step of a run that has finished and has no more steps to do; None if there is something to train. Starting
+    it again would only add a launch without steps to its journal."""
     from lockstep.ablation import read_ablation
     from lockstep.explain.summary import summarise
     from lockstep.run.checkpoint import list_all
@@ -111,7 +115,8 @@ def _finished_at(config: "RunConfig", run: Path) -> int | None:
     return saved[-1].step if scored else None
 
 
-def _devices(config: "RunConfig") -> int:
+def _count_devices(config: "RunConfig") -> int:
+    """The number of GPUs to use; 1 for the CPU."""
     if config.train.device == "cpu":
         return 1
     import torch
@@ -120,7 +125,7 @@ def _devices(config: "RunConfig") -> int:
 
 
 def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int | None:
-    """Returns the signal that ended the launch, if one did."""
+    """Starts the workers and waits for them. Returns the signal that stopped them, if there was one."""
     from lockstep.launch.fork_server import Target
     from lockstep.train import worker
 
@@ -140,27 +145,29 @@ def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int
     return launch_fixed(target, workers, servers, port, can_lose_workers=is_async)
 
 
-def _close(run: str | Path, as_json: bool, show: bool, told_to_stop: int | None, begin: float) -> None:
-    """Prints the summary; a run that was told to stop ends with that signal's exit code, because it is not finished."""
+def _close(run: str | Path, as_json: bool, show: bool, stop_signal: int | None, begin: float) -> None:
+    """Prints the summary and writes the report. A run that a signal stopped ends with the exit code of that signal."""
     from dataclasses import replace
 
     from rich.console import Console
 
     from lockstep.ablation import read_ablation
     from lockstep.cli.common import print_json, summary_table
-    from lockstep.cli.report_command import closing_report
+    from lockstep.cli.report_command import write_closing_report
     from lockstep.explain.summary import summarise
     from lockstep.remote.place import working_folder
 
     summary = replace(summarise(working_folder(run)), run=str(run))
-    if told_to_stop is not None and (summary.ended is None or summary.ended < begin):
-        print("Stopped before a new step was saved. The same command starts from the last checkpoint.", file=sys.stderr)
-        sys.exit(128 + told_to_stop)
-    report = None if read_ablation().active else closing_report(run)
+    if stop_signal is not None and (summary.ended is None or summary.ended < begin):
+        print(
+            "Stopped before a new step was saved. The same command continues from the last checkpoint.", file=sys.stderr
+        )
+        sys.exit(128 + stop_signal)
+    report = None if read_ablation().active else write_closing_report(run)
     if as_json:
         print_json(summary.as_dict() | {"report": report and str(report)})
     elif show:
         Console().print(summary_table(summary, report))
     if summary.state == "stopped":
-        print(f"Stopped at step {summary.step:,} and saved. The same command goes on from there.", file=sys.stderr)
+        print(f"Stopped at step {summary.step:,} and saved. The same command continues from there.", file=sys.stderr)
         sys.exit(128 + signal.Signals[summary.stop_signal or "SIGTERM"])

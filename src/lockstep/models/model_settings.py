@@ -97,7 +97,7 @@ class ResNetSettings(NamedSettings):
         return 0
 
 
-def _named(value: Any) -> Any:
+def _named(value: T) -> T | dict[str, object]:
     """Adds the name of the default model, `transformer`, to settings without a name."""
     return {"name": "transformer"} | value if isinstance(value, dict) else value
 

@@ -133,7 +133,9 @@ def load(own: Path | None = None) -> dict[str, CatalogEntry]:
             problem = error.errors()[0]
             where = ".".join(str(part) for part in (name, *problem["loc"]))
             text = problem["msg"].removeprefix("Value error, ")
-            raise LockstepError(f"{own or BUILT_IN}: {where}: {text}.", "See docs/use/data.md for the format.", 2) from None
+            raise LockstepError(
+                f"{own or BUILT_IN}: {where}: {text}.", "See docs/use/data.md for the format.", 2
+            ) from None
     return entries
 
 
@@ -161,7 +163,9 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise LockstepError(f"The catalog {path} cannot be read: {error.strerror}.", "Check the path.", 2) from None
     except (yaml.YAMLError, ValueError):
-        raise LockstepError(f"The catalog {path} is not valid YAML.", "See docs/use/data.md for the format.", 2) from None
+        raise LockstepError(
+            f"The catalog {path} is not valid YAML.", "See docs/use/data.md for the format.", 2
+        ) from None
     if not isinstance(tree, dict):
         raise LockstepError(f"The catalog {path} holds no entries.", "See docs/use/data.md for the format.", 2)
     return tree
