@@ -170,7 +170,7 @@ def test_wrong_rehearsals_are_refused_in_a_sentence(tiny: Tiny, tmp_path: Path) 
     assert "--hosts" in refused("--hosts", 251)
     (tmp_path / "before" / "journal").mkdir(parents=True)
     error = lockstep("rehearse", tiny.config, "--run", tmp_path / "before", code=2).stderr
-    assert "holds a run already" in error
+    assert "has a run already" in error
 
 
 def test_what_fails_on_a_host_is_told(tiny: Tiny, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_an_interrupted_study_leaves_nothing_behind_and_goes_on(tiny: Tiny, tmp_
         process.send_signal(signal.SIGINT)
         said = process.communicate(timeout=60)[1]
         assert process.returncode == 130
-        assert "the same command goes on" in said
+        assert "the same command continues" in said
         assert psutil.wait_procs(workers, timeout=30)[1] == []
         assert sorted(path.name for path in folder.iterdir()) == [".lock", "study.json"]
     had = stored(folder)

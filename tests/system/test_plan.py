@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from conftest import Tiny, lockstep
-from lockstep.cli.plan_inputs import explained
+from lockstep.cli.plan_inputs import explain_field_report
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -82,7 +82,7 @@ def test_a_mistake_ends_in_a_sentence(tiny: Tiny, words: list[str], says: str) -
 
 
 def test_without_a_config_or_with_damaged_files_it_says_so(tiny: Tiny, tmp_path: Path) -> None:
-    assert "No config file was named" in lockstep("plan", code=2).stderr
+    assert "No config file was given" in lockstep("plan", code=2).stderr
     (tmp_path / "plan.json").write_text("{}")
     assert "is not a plan" in lockstep("plan", tmp_path / "plan.json", code=2).stderr
     (tmp_path / "half.json").write_text('{"lockstep": "pro')
@@ -92,7 +92,7 @@ def test_without_a_config_or_with_damaged_files_it_says_so(tiny: Tiny, tmp_path:
 
 @pytest.mark.parametrize("report", ["field-report-1", "field-report-5"])
 def test_the_page_of_field_reports_is_what_the_planner_says(report: str) -> None:
-    found = explained(report)
+    found = explain_field_report(report)
     assert found.text() in (DOCS / "understand" / "field-reports-explained.md").read_text()
     assert found.as_dict()["sections"]
 

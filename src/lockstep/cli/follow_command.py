@@ -174,10 +174,10 @@ def _table(snapshot: FollowedRun) -> "Table":
         f"{snapshot['unit']}/s",
         "merge",
         *["staleness"] * is_asynchronous,
-        "last said",
+        "last event",
     ]
     for heading in headings:
-        left = heading in ("host", "last said")
+        left = heading in ("host", "last event")
         table.add_column(heading, justify="left" if left else "right", overflow="fold")
     for one in snapshot["workers"]:
         age = "" if one["time"] is None else f", {max(0.0, time.time() - one['time']):.0f} s ago"

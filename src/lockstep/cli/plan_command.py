@@ -13,101 +13,134 @@ if TYPE_CHECKING:
 def plan(
     config: Annotated[
         list[str] | None,
-        typer.Argument(help="A config file, then any `key=value` settings; or a plan that --json has printed."),
+        typer.Argument(
+            help="A config file, then settings to change, as `batch.words=8000`; or a plan that --json printed."
+        ),
     ] = None,
-    cluster: Annotated[str, typer.Option(help="A preset such as office, v100-nodes, or a YAML file.")] = "office",
+    cluster: Annotated[
+        str, typer.Option(help="A preset such as office or v100-nodes, or a YAML file (docs/use/plan.md).")
+    ] = "office",
     workers: Annotated[
-        str | None, typer.Option(help="Such as 1,2,4 or 1-16; when not given, 1, 2, 4, ... up to the whole cluster.")
+        str | None,
+        typer.Option(help="Worker counts, such as 1,2,4 or 1-16. Default: 1, 2, 4, ... up to the size of the cluster."),
     ] = None,
     strategies: Annotated[
         str | None,
         typer.Option(help="Such as allreduce,allreduce:gradients=bf16:accumulate=4,server:mode=async,local:every=50."),
     ] = None,
     links: Annotated[
-        str | None, typer.Option(help="Between the nodes, instead of the cluster's: such as 1gbit,10gbit.")
+        str | None,
+        typer.Option(help="Links between the nodes, such as 1gbit,10gbit. Default: the link of the cluster."),
     ] = None,
     probe: Annotated[
-        bool, typer.Option("--probe", help="Measure each link between two emulated hosts of that rate (Linux, root).")
+        bool,
+        typer.Option("--probe", help="Measure each link between two emulated hosts of its rate (needs root on Linux)."),
     ] = False,
     device: Annotated[
-        str | None, typer.Option(help="Plan for t4, p100, v100, a100 or h100 instead of what is measured here.")
+        str | None,
+        typer.Option(help="Plan for this GPU (t4, p100, v100, a100 or h100) instead of measuring this machine."),
     ] = None,
     profile: Annotated[
-        Path | None, typer.Option(help="Use this profile instead of measuring one; made by --save-profile.")
+        Path | None, typer.Option(help="Use a profile that --save-profile wrote, instead of measuring one.")
     ] = None,
-    save_profile: Annotated[Path | None, typer.Option(help="Keep the profile in this file.")] = None,
+    save_profile: Annotated[Path | None, typer.Option(help="Write the measured profile to this file.")] = None,
     contention: Annotated[
         str | None,
-        typer.Option(help="How many times slower workers are together, as 1,1.0,2,1.1,4,2.2; or a study that says it."),
+        typer.Option(
+            help="Slow-down by workers that share a host, as 1,1.0,2,1.1,4,2.2 (workers, factor, ...); or a study folder."
+        ),
     ] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Also tell hours and dollars to so many steps.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Also predict hours and dollars for this many steps.")
+    ] = None,
     score: Annotated[
-        list[Path] | None, typer.Option(help="Compare with what this run or study has measured; may be repeated.")
+        list[Path] | None, typer.Option(help="Compare the plan with this measured run or study; may be repeated.")
     ] = None,
     explain: Annotated[
-        str | None, typer.Option(help="Explain field-report-1 or field-report-5 instead; needs no config.")
+        str | None, typer.Option(help="Explain field-report-1 or field-report-5 instead of a config.")
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page with charts to this file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write an HTML page with charts to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan (or the scores) as JSON.")] = False,
 ) -> None:
-    """Predict what a cluster would give, before you pay for it.
+    """Predict speed and cost of a training on a cluster that you do not have.
 
-    Trains the job for a few steps with one worker to see what it computes and when each gradient is ready, takes the link
-    by its name or measures it, and predicts step time, words per second, speed-up and what is waited for, for numbers of
-    workers, strategies and links. Every prediction has an interval that should hold nine of ten measurements.
+    Trains the job for a few steps with one worker, to measure how long it computes and when each gradient is ready.
+    Then it predicts step time, words per second, speed-up and exposed communication for each number of workers, strategy
+    and link. Each prediction has an interval that should contain nine of ten measurements.
 
-    A batch counts as the config says: `batch.per=worker` grows it with the workers, else they share it. With --device
-    nothing is run: the arithmetic of the model is counted, and typical rates of the device are assumed.
+    With `batch.per=worker` the batch grows with the workers; otherwise they share it. With --device nothing is trained:
+    the FLOPs of the model are counted, and typical rates of the device are assumed.
 
-    With --score RUN the prediction is laid beside what the run (or a study) has measured, and the error is told.
+    With --score RUN, the predictions are compared with the measurements of a run or a study.
 
     Examples: `lockstep plan my.yaml --cluster v100-nodes --device v100 --steps 50000`;
     `lockstep plan my.yaml --links 1gbit,100mbit --probe --json > plan.json`, later `lockstep plan plan.json --score runs/x`
     """
     from rich.console import Console
 
-    from lockstep.cli.common import print_json
-    from lockstep.cli.plan_inputs import Asked, make
-    from lockstep.cli.plan_tables import tables
+    from lockstep.cli.plan_inputs import PlanOptions, make
     from lockstep.errors import LockstepError
-    from lockstep.files import disk_error, write_atomically
     from lockstep.lab.plan.score import measured
 
     if explain is not None:
-        from lockstep.cli.plan_inputs import explained
-
-        print_json(explained(explain).as_dict()) if as_json else print(explained(explain).text(), end="")
+        _explain(explain, as_json)
         return
     if not config:
-        raise LockstepError("No config file was named.", "For example: lockstep plan configs/demo.yaml", code=2)
-    say = Console(stderr=True)
-    found = [one for place in score or [] for one in measured(place)]
-    asked = Asked(config, cluster, workers, strategies, links, probe, device, profile, save_profile, contention, steps)
-    made = _saved(config[0]) or make(asked, say.print)
+        raise LockstepError("No config file was given.", "For example: lockstep plan configs/demo.yaml", code=2)
+    measurements = [one for place in score or [] for one in measured(place)]
+    options = PlanOptions(
+        config, cluster, workers, strategies, links, probe, device, profile, save_profile, contention, steps
+    )
+    made = _read_plan(config[0]) or make(options, Console(stderr=True).print)
     if html is not None:
-        from lockstep.lab.plan.plan_page import page
-
-        try:
-            write_atomically(html, page(made))
-        except OSError as error:
-            raise disk_error(html, error, "name another file") from None
+        _write_page(made, html)
     if score:
-        _score(made.rows, found, as_json)
-        return
+        _score(made.rows, measurements, as_json)
+    else:
+        _print_plan(made, html, as_json)
+
+
+def _explain(name: str, as_json: bool) -> None:
+    from lockstep.cli.common import print_json
+    from lockstep.cli.plan_inputs import explain_field_report
+
+    explanation = explain_field_report(name)
+    if as_json:
+        print_json(explanation.as_dict())
+    else:
+        print(explanation.text(), end="")
+
+
+def _write_page(made: "Plan", html: Path) -> None:
+    from lockstep.files import disk_error, write_atomically
+    from lockstep.lab.plan.plan_page import page
+
+    try:
+        write_atomically(html, page(made))
+    except OSError as error:
+        raise disk_error(html, error, "name another file") from None
+
+
+def _print_plan(made: "Plan", html: Path | None, as_json: bool) -> None:
+    from rich.console import Console
+
+    from lockstep.cli.common import print_json
+    from lockstep.cli.plan_tables import list_tables
+
     if as_json:
         print_json(made.as_dict())
         return
     console = Console()
-    for table in tables(made):
+    for table in list_tables(made):
         console.print(table)
     for sentence in (*made.recommendations, *made.notes):
         console.print(sentence, highlight=False)
     if html is not None:
-        console.print(f"Charts: {html}", highlight=False)
+        console.print(f"Page with charts: {html}", highlight=False)
 
 
-def _saved(place: str) -> "Plan | None":
-    """A plan that was made before, when `place` is one."""
+def _read_plan(place: str) -> "Plan | None":
+    """Reads a plan that `--json` printed. None if `place` is not a JSON file."""
     from lockstep.errors import LockstepError
     from lockstep.files import read_json
     from lockstep.lab.plan.predict import Plan, PlanRow
@@ -117,14 +150,15 @@ def _saved(place: str) -> "Plan | None":
         return None
     facts = read_json(path)
     try:
-        kept = {key: facts[key] for key in Plan.__dataclass_fields__}
-        return Plan(**kept | {"rows": [PlanRow(**row) for row in facts["rows"]]})
+        values = {key: facts[key] for key in Plan.__dataclass_fields__}
+        return Plan(**values | {"rows": [PlanRow(**row) for row in facts["rows"]]})
     except (KeyError, TypeError):
         what = "does not exist" if facts is None else "is not a plan"
-        raise LockstepError(f"{place} {what}.", "Make one with `lockstep plan CONFIG --json`.", code=2) from None
+        raise LockstepError(f"{place} {what}.", "Make one with `lockstep plan CONFIG --json > FILE`.", 2) from None
 
 
-def _score(rows: "list[PlanRow]", found: "list[MeasuredSetting]", as_json: bool) -> None:
+def _score(rows: "list[PlanRow]", measurements: "list[MeasuredSetting]", as_json: bool) -> None:
+    """Prints how far the predictions are from the measurements."""
     from rich.console import Console
 
     from lockstep.cli.common import print_json
@@ -132,11 +166,11 @@ def _score(rows: "list[PlanRow]", found: "list[MeasuredSetting]", as_json: bool)
     from lockstep.errors import LockstepError
     from lockstep.lab.plan.score import score, summary
 
-    scores, missed = score(rows, found)
+    scores, missed = score(rows, measurements)
     if not scores:
         raise LockstepError(
-            "The plan has no prediction for what was measured.",
-            f"Plan it with --workers {missed[0].workers} --strategies {missed[0].word}.",
+            "The plan has no prediction for any of the measured settings.",
+            f"Plan with --workers {missed[0].workers} --strategies {missed[0].word}.",
             code=2,
         )
     if as_json:

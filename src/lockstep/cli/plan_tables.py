@@ -1,4 +1,4 @@
-"""Predictions and scores as tables for a terminal."""
+"""Tables of predictions and of their errors, for a terminal."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -11,24 +11,25 @@ if TYPE_CHECKING:
 
 
 def score_table(scores: "Sequence[Score]") -> "Table":
+    """Predicted and measured step times, and the errors of the predictions."""
     from lockstep.explain.formatting import seconds
 
     table = _table(
         "Predicted and measured", ["setting", "link"], ["workers", "predicted", "interval", "measured", "error"]
     )
     for one in scores:
-        inside = "" if one.inside else " *"
+        mark = "" if one.inside else " *"
         times = (seconds(one.predicted), f"{seconds(one.low)} to {seconds(one.high)}", seconds(one.measured))
-        table.add_row(one.name, one.link, f"{one.workers:,}", *times, f"{one.error:+.1%}{inside}")
-    table.caption = "seconds of a step; * outside of its interval"
+        table.add_row(one.name, one.link, f"{one.workers:,}", *times, f"{one.error:+.1%}{mark}")
+    table.caption = "time of a step; * the measurement is outside of the interval"
     return table
 
 
-def tables(made: "Plan") -> "list[Table]":
-    """One for each link."""
+def list_tables(made: "Plan") -> "list[Table]":
+    """The predictions, in one table for each link."""
     from lockstep.explain.formatting import bits
 
-    shown = []
+    tables = []
     for link in dict.fromkeys(row.link for row in made.rows):
         rows = [row for row in made.rows if row.link == link]
         title = (
@@ -40,9 +41,9 @@ def tables(made: "Plan") -> "list[Table]":
         for before, row in zip([None, *rows], rows, strict=False):
             table.add_row("" if before and before.name == row.name else row.name, *_cells(row))
         end = f"; the end is step {made.steps:,}" if made.steps is not None else ""
-        table.caption = f"+- is how far a measured step may be off in nine of ten cases{end}"
-        shown.append(table)
-    return shown
+        table.caption = f"nine of ten measured steps should be within +-{end}"
+        tables.append(table)
+    return tables
 
 
 def _cells(row: "PlanRow") -> list[str]:
@@ -64,10 +65,10 @@ def _cells(row: "PlanRow") -> list[str]:
 
 
 def _table(title: str, left: list[str], right: list[str]) -> "Table":
+    """A table that fits into 80 columns: names break between words, figures never break."""
     from rich import box
     from rich.table import Table
 
-    """Fits into a terminal of 80 letters: names break between words, figures never."""
     table = Table(box=box.SIMPLE, title=title, title_justify="left", title_style="bold", caption_justify="left")
     table.pad_edge, table.collapse_padding = False, True
     for head in left:

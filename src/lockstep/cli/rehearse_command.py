@@ -12,30 +12,31 @@ if TYPE_CHECKING:
 
 
 def rehearse(
-    config: Annotated[list[str], typer.Argument(help="A config file, then any `key=value` settings to change.")],
-    hosts: Annotated[int, typer.Option(min=1, max=250, help="Emulated machines with workers.")] = 2,
+    config: Annotated[list[str], typer.Argument(help="A config file, then settings to change, as `train.steps=2000`.")],
+    hosts: Annotated[int, typer.Option(min=1, max=250, help="Number of emulated machines with workers.")] = 2,
     link: Annotated[
-        str, typer.Option(help="Rate of every host's link, both ways: 100mbit, 1gbit, 10gbit; none: unlimited.")
+        str,
+        typer.Option(help="Rate of every host's link in both directions, such as 100mbit or 1gbit; none: unlimited."),
     ] = "1gbit",
-    workers_per_host: Annotated[int, typer.Option(min=1, help="Workers on each of them.")] = 1,
+    workers_per_host: Annotated[int, typer.Option(min=1, help="Workers on each host.")] = 1,
     servers: Annotated[
-        int, typer.Option(min=0, help="Parameter servers for strategy.name=server, each on one more host.")
+        int, typer.Option(min=0, help="Parameter servers for strategy.name=server, each on an additional host.")
     ] = 0,
-    steps: Annotated[int, typer.Option(min=6, help="Steps to take; the first five are warm-up.")] = 30,
-    whole: Annotated[
-        bool, typer.Option("--whole", help="Train to the end as configured, with evaluations, checkpoints and report.")
+    steps: Annotated[int, typer.Option(min=6, help="Steps to train; the first five are warm-up.")] = 30,
+    all_steps: Annotated[
+        bool, typer.Option("--whole", help="Train all steps of the config, with evaluations, checkpoints and report.")
     ] = False,
     run: Annotated[
-        Path | None, typer.Option(help="Run folder; default: runs/ and the config's name, hosts and link.")
+        Path | None, typer.Option(help="Run folder; default: runs/NAME-HOSTSxLINK for the config NAME.yaml.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Try a job on a cluster that you have not rented.
+    """Train on an emulated cluster of this machine, to see what its links cost.
 
-    Every host is a network namespace of this machine with its own address, host name and processes, behind a link of the
-    given rate, and torchrun starts the job there as it would on real machines. Only the computing is shared: the hosts
-    have this machine's cores between them, so look at what travels and what waits, and compare rates, strategies
-    and gradient formats. Needs root on Linux. Nothing is left behind but the run folder.
+    Every host is a network namespace of this machine with its own address, host name, processes and a link of the given
+    rate, and torchrun starts the job as on real machines. The hosts share the cores of this machine, so compare the
+    traffic and the waiting times of rates, strategies and gradient formats rather than absolute speed. Needs root on
+    Linux. Only the run folder remains afterwards.
 
     `lockstep rehearse configs/demo.yaml --hosts 4 --link 100mbit strategy.gradients=bf16`
     """
@@ -55,25 +56,25 @@ def rehearse(
     folder = run or Path("runs") / f"{Path(config[0]).stem}-{hosts}x{link}"
     if (folder / "journal").exists():
         raise LockstepError(
-            f"{folder} holds a run already, and a rehearsal starts from the beginning.", "Name another --run.", code=2
+            f"{folder} has a run already, and a rehearsal starts from step 0.", "Choose another --run.", code=2
         )
     if settings.task_name == "translation":
         prepare_corpus(settings)
-    goal = settings.train.steps if whole else steps
+    goal = settings.train.steps if all_steps else steps
     cluster = EmulatedCluster(hosts, rate, workers_per_host, servers)
-    words = [*config[1:], *own, *([] if whole else [f"train.steps={steps}"])]
+    words = [*config[1:], *own, *([] if all_steps else [f"train.steps={steps}"])]
     with _Progress(folder, cluster.text(), goal) as progress:
-        found = rehearse(folder, Path(config[0]), words, cluster, whole, progress.look)
+        rehearsal = rehearse(folder, Path(config[0]), words, cluster, all_steps, progress.update)
     if as_json:
-        print_json(found.as_dict())
+        print_json(rehearsal.as_dict())
         return
     console = Console()
-    console.print(table(found))
-    console.print(found.sentence(), highlight=False)
+    console.print(_table(rehearsal))
+    console.print(rehearsal.sentence(), highlight=False)
 
 
 class _Progress:
-    """A bar that follows the first worker's journal."""
+    """A progress bar that reads the journal of the first worker."""
 
     def __init__(self, run: Path, title: str, goal: int) -> None:
         from rich.console import Console
@@ -91,8 +92,8 @@ class _Progress:
     def __exit__(self, *error: object) -> None:
         self._bar.stop()
 
-    def look(self) -> None:
-        """Reads what has come since the last look."""
+    def update(self) -> None:
+        """Reads the lines that were written since the last call."""
         import json
 
         try:
@@ -109,27 +110,27 @@ class _Progress:
                 return
 
 
-def table(found: "Rehearsal") -> "Table":
+def _table(rehearsal: "Rehearsal") -> "Table":
     from rich import box
     from rich.markup import escape
     from rich.table import Table
 
     from lockstep.explain.formatting import bits, count, megabytes, milliseconds, share
 
-    shown = Table(box=box.SIMPLE, show_header=False, title=f"Rehearsal: {found.cluster}", title_justify="left")
-    shown.add_column(style="dim")
-    shown.add_column()
-    shown.add_row("strategy", f"{found.strategy}, {found.workers} workers")
-    how = f"mean of {count(found.steps)} steps, warm-up left out"
-    shown.add_row("time per step", f"{milliseconds(found.step_seconds)} ({how})")
-    shown.add_row("speed", f"{count(found.per_second)} {found.unit}/s, all workers")
-    shown.add_row("a step is", ", ".join(f"{name} {share(part)}" for name, part in found.phase_shares.items()))
-    sent = f"{megabytes(found.bytes_per_step)} handed over"
-    if found.wire_bytes_per_step is not None:
-        sent += f", {megabytes(found.wire_bytes_per_step)} on the wire (switch counters, busiest host)"
-    shown.add_row("sent per step", sent)
-    if found.wire_bits is not None:
-        of = f", {share(found.link_share)} of its link" if found.link_share is not None else ""
-        shown.add_row("rate", f"{bits(found.wire_bits)} while gradients were under way{of}")
-    shown.add_row("run", escape(found.run))
-    return shown
+    table = Table(box=box.SIMPLE, show_header=False, title=f"Rehearsal: {rehearsal.cluster}", title_justify="left")
+    table.add_column(style="dim")
+    table.add_column()
+    table.add_row("strategy", f"{rehearsal.strategy}, {rehearsal.workers} workers")
+    how = f"mean of {count(rehearsal.steps)} steps, warm-up left out"
+    table.add_row("time per step", f"{milliseconds(rehearsal.step_seconds)} ({how})")
+    table.add_row("speed", f"{count(rehearsal.per_second)} {rehearsal.unit}/s, all workers")
+    table.add_row("a step is", ", ".join(f"{name} {share(part)}" for name, part in rehearsal.phase_shares.items()))
+    sent = f"{megabytes(rehearsal.bytes_per_step)} sent by the workers"
+    if rehearsal.wire_bytes_per_step is not None:
+        sent += f", {megabytes(rehearsal.wire_bytes_per_step)} on the wire (switch counters, busiest host)"
+    table.add_row("sent per step", sent)
+    if rehearsal.wire_bits is not None:
+        of = f", {share(rehearsal.link_share)} of its link" if rehearsal.link_share is not None else ""
+        table.add_row("rate", f"{bits(rehearsal.wire_bits)} while gradients were under way{of}")
+    table.add_row("run", escape(rehearsal.run))
+    return table

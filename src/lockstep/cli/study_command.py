@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 
     from lockstep.explain.appendix import Table
     from lockstep.lab.study.cells import Cell, Matrix
+    from lockstep.lab.study.results import Results
     from lockstep.lab.study.run_cells import StudyJob
     from lockstep.lab.study.sample import TrialSample
 
 
 class _RunFirst(DefaultGroup):
-    """`lockstep study CONFIG` measures without being told to."""
+    """`lockstep study CONFIG` is short for `lockstep study run CONFIG`."""
 
     default = "run"
     shows_group_help = False
@@ -29,53 +30,62 @@ app = typer.Typer(help="Measure how training scales with workers, and why (`lock
 
 @app.command("run")
 def run_study(
-    config: Annotated[list[str], typer.Argument(help="A config file, then any `key=value` settings to change.")],
-    workers: Annotated[str, typer.Option(help="Worker counts; one worker alone is always measured.")] = "1,2",
+    config: Annotated[list[str], typer.Argument(help="A config file, then settings to change, as `train.steps=2000`.")],
+    workers: Annotated[
+        str, typer.Option(help="Worker counts, such as 1,2,4. One worker alone is always measured.")
+    ] = "1,2",
     strategies: Annotated[
         str,
         typer.Option(
-            help="What to compare: allreduce, sharded, server, local, resilient, replicas; with settings of their own as "
+            help="Strategies to compare: allreduce, sharded, server, local, resilient, replicas; with their settings as "
             "`allreduce:gradients=bf16`, `server:mode=async:staleness=4`, `local:every=10`."
         ),
     ] = "allreduce",
     links: Annotated[
-        str, typer.Option(help="Emulated links such as `none,1gbit`; every worker is then a host (Linux, root).")
+        str,
+        typer.Option(help="Emulated links, such as `none,1gbit`. Each worker is then a host (needs root on Linux)."),
     ] = "none",
     batch: Annotated[
         str | None,
-        typer.Option(help="What each worker has of a step, in the config's words, sentences or images: `1000,4000`."),
+        typer.Option(
+            help="Batch sizes per worker, in the unit of the config, such as `1000,4000`. Default: that of the config."
+        ),
     ] = None,
     servers: Annotated[
-        int | None, typer.Option(min=0, help="Dedicated servers of `server`; with none every worker holds a part.")
+        int | None,
+        typer.Option(
+            min=0, help="Dedicated parameter servers of `server`. With 0, each worker serves a part of the parameters."
+        ),
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Measured steps of each trial.")] = 20,
-    warmup: Annotated[int, typer.Option(min=5, help="Steps before them that do not count.")] = 5,
-    rounds: Annotated[int, typer.Option(min=1, help="How often every cell is measured, in turns.")] = 3,
+    steps: Annotated[int, typer.Option(min=1, help="Measured steps in each trial.")] = 20,
+    warmup: Annotated[int, typer.Option(min=5, help="Steps before them that are not measured.")] = 5,
+    rounds: Annotated[int, typer.Option(min=1, help="Trials of each combination; the combinations take turns.")] = 3,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Per worker, in every cell; default: cores over the most processes.")
+        int | None,
+        typer.Option(min=1, help="CPU threads per worker. Default: cores divided by the largest number of processes."),
     ] = None,
     fixed_length: Annotated[
-        int | None, typer.Option(min=2, help="Cut the text into sentences of so many words, all alike.")
+        int | None, typer.Option(min=2, help="Cut the text into sentences of exactly this many words.")
     ] = None,
     shuffle: Annotated[
-        bool, typer.Option(help="Sentences in random order, or in that of the text: then all counts compute the same.")
+        bool, typer.Option(help="Random order of sentences. Without it, all worker counts train on the same sentences.")
     ] = True,
     out: Annotated[
-        Path | None, typer.Option(help="The study's folder; default: studies/ and the config's name.")
+        Path | None, typer.Option(help="Folder of the study; default: studies/NAME for the config NAME.yaml.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Measure how training scales, and where the speed-up that is missing went.
+    """Measure how training scales with workers, and what the missing speed-up is lost to.
 
-    Trains the job for a few steps in every combination of workers, strategy, link and batch, each in every round. It also
-    measures one worker alone, independent replicas (the yardstick), and runs without input and without communication. The
-    tables tell speed, speed-up, the phases of a step, and the lost speed-up by cause: contention on the host, input,
-    imbalance, exposed communication, update. FOLDER/study.html has the charts, FOLDER/study.json everything.
+    Trains the job for a few steps in every combination of workers, strategy, link and batch, once in each round. It also
+    measures one worker alone, independent replicas as the reference, and runs without input and without communication.
+    The tables show speed, speed-up, the phases of a step, and the lost speed-up by cause: contention on the host, input,
+    imbalance, exposed communication, update. FOLDER/study.html has charts, FOLDER/study.json has all measurements.
 
-    Each worker has the same share of a step whatever their number, and the same threads. Leave the machine alone meanwhile.
-    What is measured is stored at once: after Ctrl-C or a crash the same command goes on.
+    Every worker always has the same batch size and the same number of threads. Do not use the machine for anything else
+    during a study. Each trial is saved at once: after Ctrl-C or a crash, the same command continues.
 
-    `lockstep study compare A B` puts two studies side by side.
+    `lockstep study compare A B` compares two studies.
     """
     from rich.console import Console
 
@@ -84,59 +94,66 @@ def run_study(
     from lockstep.lab.study import study_page
     from lockstep.lab.study.results import find
     from lockstep.lab.study.run_cells import StudyJob, run
-    from lockstep.lab.study.study_tables import tables
 
     if "=" in config[0]:
-        raise LockstepError("No config file was named.", "For example: lockstep study configs/demo.yaml", code=2)
-    own = [] if shuffle else ["batch.shuffle=false", "batch.bucket=false"]
-    own += [] if fixed_length is None else [f"batch.fixed_length={fixed_length}"]
-    job = StudyJob(Path(config[0]), [*config[1:], *own])
+        raise LockstepError("No config file was given.", "For example: lockstep study configs/demo.yaml", code=2)
+    changes = [] if shuffle else ["batch.shuffle=false", "batch.bucket=false"]
+    changes += [] if fixed_length is None else [f"batch.fixed_length={fixed_length}"]
+    job = StudyJob(Path(config[0]), [*config[1:], *changes])
     settings = job.load()
     matrix = _matrix(job, workers, strategies, links, batch, servers, (steps, warmup, rounds), threads)
     if settings.task_name == "translation":
         prepare_corpus(settings)
     folder = out or Path("studies") / Path(config[0]).stem
     console = Console(stderr=True)
-    with _Shown(console) as shown:
-        study = run(job, matrix, folder, shown)
-    found = find(study)
-    written, _ = study_page.write(study, found)
-    study.save(found.facts())
+    with _StudyProgress(console) as progress:
+        study = run(job, matrix, folder, progress)
+    results = find(study)
+    page, _ = study_page.write(study, results)
+    study.save(results.facts())
     if as_json:
-        print_json({"study": str(folder), "report": str(written), **found.facts()})
-        return
-    told = Console()
-    for table in tables(found, matrix):
-        _print(told, table)
-    for note in found.notes:
-        told.print(f"- {note}", style="dim", highlight=False, markup=False)
-    told.print()
-    for sentence in found.verdict:
-        told.print(sentence, style="bold", highlight=False, markup=False)
-    told.print(f"Charts: {written}", highlight=False, markup=False)
+        print_json({"study": str(folder), "report": str(page), **results.facts()})
+    else:
+        _print_results(results, matrix, page)
+
+
+def _print_results(results: "Results", matrix: "Matrix", page: Path) -> None:
+    from rich.console import Console
+
+    from lockstep.lab.study.study_tables import tables
+
+    console = Console()
+    for table in tables(results, matrix):
+        _print(console, table)
+    for note in results.notes:
+        console.print(f"- {note}", style="dim", highlight=False, markup=False)
+    console.print()
+    for sentence in results.verdict:
+        console.print(sentence, style="bold", highlight=False, markup=False)
+    console.print(f"Charts: {page}", highlight=False, markup=False)
 
 
 @app.command("compare")
 def compare_studies(
     first: Annotated[Path, typer.Argument(help="The folder of a finished study.")],
-    second: Annotated[Path, typer.Argument(help="Another one.")],
+    second: Annotated[Path, typer.Argument(help="The folder of another finished study.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
-    """Put two studies side by side: what differs in their settings, and the speed of the cells that both have."""
+    """Compare two studies: settings that differ, and the speed of the combinations that both measured."""
     from rich.console import Console
 
     from lockstep.cli.common import print_json
     from lockstep.lab.study.compare_studies import compare
     from lockstep.lab.study.study_file import read_study
 
-    found = compare(read_study(first), read_study(second))
+    comparison = compare(read_study(first), read_study(second))
     if as_json:
-        print_json(found.facts())
+        print_json(comparison.facts())
         return
     console = Console()
-    for table in found.tables():
+    for table in comparison.tables():
         _print(console, table)
-    for name, results in zip(found.names, found.results, strict=True):
+    for name, results in zip(comparison.names, comparison.results, strict=True):
         console.print(f"{name}: {results.verdict[0]}", highlight=False, markup=False)
 
 
@@ -155,14 +172,14 @@ def _matrix(
     from lockstep.lab.study.cells import Matrix, check_links, strategy_name, strategy_word
 
     config, (steps, warmup, rounds) = job.load(), measured
-    listed = _listed(strategies, "--strategies")
-    words = [strategy_word(word, job.load(strategy_name(word)), servers, steps) for word in listed]
-    kept = {"words": config.batch.words, "sentences": config.batch.sentences, "images": config.batch.images}
-    unit, size = next((name, value) for name, value in kept.items() if value is not None)
-    found = Matrix(
+    strategy_list = _split(strategies, "--strategies")
+    words = [strategy_word(word, job.load(strategy_name(word)), servers, steps) for word in strategy_list]
+    budgets = {"words": config.batch.words, "sentences": config.batch.sentences, "images": config.batch.images}
+    unit, size = next((name, value) for name, value in budgets.items() if value is not None)
+    matrix = Matrix(
         tuple(sorted(set(_numbers(workers, "--workers")))),
         tuple(dict.fromkeys(words)),
-        tuple(dict.fromkeys(_listed(links, "--links"))),
+        tuple(dict.fromkeys(_split(links, "--links"))),
         tuple(dict.fromkeys(_numbers(batch, "--batch"))) if batch is not None else (size,),
         unit,
         steps,
@@ -170,30 +187,30 @@ def _matrix(
         rounds,
         threads or 1,
     )
-    check_links(found.links, found.strategies)
+    check_links(matrix.links, matrix.strategies)
     if threads is None:
         from dataclasses import replace
 
-        most = max(cell.workers + cell.servers for cell in found.cells())
-        found = replace(found, threads=max(1, len(os.sched_getaffinity(0)) // most))
-    return found
+        most = max(cell.workers + cell.servers for cell in matrix.cells())
+        matrix = replace(matrix, threads=max(1, len(os.sched_getaffinity(0)) // most))
+    return matrix
 
 
-def _listed(text: str, option: str) -> list[str]:
+def _split(text: str, option: str) -> list[str]:
     from lockstep.errors import LockstepError
 
     words = [word.strip() for word in text.split(",")]
     if not all(words):
-        raise LockstepError(f"{option} {text!r} cannot be read.", "Separate words by commas.", code=2)
+        raise LockstepError(f"{option} {text!r} cannot be read.", "Separate the values by commas.", code=2)
     return words
 
 
 def _numbers(text: str, option: str) -> list[int]:
     from lockstep.errors import LockstepError
 
-    words = _listed(text, option)
+    words = _split(text, option)
     if not all(word.isdecimal() and int(word) > 0 for word in words):
-        raise LockstepError(f"{option} {text!r} cannot be read.", "Write whole numbers, as in 1,2,4.", code=2)
+        raise LockstepError(f"{option} {text!r} cannot be read.", "Write whole numbers above 0, as in 1,2,4.", code=2)
     return [int(word) for word in words]
 
 
@@ -219,15 +236,15 @@ def _print(console: "Console", table: "Table") -> None:
 
 
 def _head(text: str) -> str:
-    """Long words in two lines: a terminal is 80 letters wide."""
+    """Breaks long headings into two lines, so that a table fits into 80 columns."""
     halves = {"contention": "conten-", "imbalance": "imba-", "communication": "communi-", "efficiency": "effici-"}
     if text in halves:
         return f"{halves[text]}\n{text.removeprefix(halves[text][:-1])}"
     return text.replace(" ", "\n") if text in ("total time", "of replicas") else text
 
 
-class _Shown:
-    """A clock and a bar on a terminal, and a line for every trial."""
+class _StudyProgress:
+    """Shows a progress bar on a terminal, and prints a line for every trial."""
 
     def __init__(self, console: "Console") -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -235,24 +252,23 @@ class _Shown:
         columns = (MofNCompleteColumn(), BarColumn(bar_width=24), TimeElapsedColumn(), TextColumn("{task.description}"))
         self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._task = self._bar.add_task("", total=None)
-        self._told = ""
+        self._trial = ""
 
-    def __enter__(self) -> "_Shown":
+    def __enter__(self) -> "_StudyProgress":
         self._bar.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *more: object) -> None:
         self._bar.stop()
         if kind is not None and issubclass(kind, (KeyboardInterrupt, SystemExit)):
-            print("Stopped. What was measured is kept: the same command goes on.", file=sys.stderr)
+            print("Stopped. The finished trials are saved: the same command continues.", file=sys.stderr)
 
     def begin(self, cell: "Cell", done: int, total: int, remaining: float | None) -> None:
-        from lockstep.watch.console import format_duration
 
-        left = "" if remaining is None else f", about {format_duration(remaining)} to go"
-        self._told = f"trial {done + 1} of {total}{left}: {cell.label}, batch {cell.batch:,}"
+        left = "" if remaining is None else f", about {clock_text(remaining)} to go"
+        self._trial = f"trial {done + 1} of {total}{left}: {cell.label}, batch {cell.batch:,}"
         self._bar.update(self._task, total=total, completed=done, description=f"{cell.label}{left}")
 
     def end(self, cell: "Cell", sample: "TrialSample") -> None:
-        said = f"{self._told}: {sample.words_per_second:,.0f}/s, step {1000 * sample.step:,.0f} ms"
-        self._bar.console.print(said, style="dim", highlight=False, markup=False)
+        line = f"{self._trial}: {sample.words_per_second:,.0f}/s, step {1000 * sample.step:,.0f} ms"
+        self._bar.console.print(line, style="dim", highlight=False, markup=False)
