@@ -261,17 +261,25 @@ def build(tree: Mapping[str, object], origin: str, overrides: Sequence[str] = ()
     try:
         return RunConfig.model_validate(tree)
     except ValidationError as error:
+        problems = error.errors()
         overridden = tuple(f"{_key(override)}." for override in overrides)
         in_overrides, in_file = [], []
-        for problem in error.errors():
+        for problem in problems:
             if f"{_locate(problem)[0]}.".startswith(overridden):
                 in_overrides.append(_explain(problem))
             else:
                 in_file.append(f"{origin}: {_explain(problem)}")
-        raise LockstepError("; ".join(in_overrides + in_file) + ".", _REMEDY, code=2) from None
+        remedy = f"`lockstep config explain{_known_key(problems)}` explains what can be set."
+        raise LockstepError("; ".join(in_overrides + in_file) + ".", remedy, code=2) from None
 
 
-_REMEDY = "`lockstep config explain KEY` explains a setting."
+def _known_key(problems: Sequence[ErrorDetails]) -> str:
+    """The setting or group of the only problem, or the most similar one, after a space. Empty if there are several."""
+    keys = {_locate(problem)[0] for problem in problems}
+    key = find_nearest(keys.pop()) if len(keys) == 1 else None
+    return f" {key}" if key else ""
+
+
 _EXPECTED = {
     "int": "a whole number",
     "float": "a number",

@@ -1,4 +1,4 @@
-"""Promise 7: a user's mistake ends in one sentence that names the thing and the remedy, and nothing is lost."""
+"""A mistake of the user ends in one sentence that names the problem and the remedy, and nothing is lost."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ def refused(*words: object, code: int, says: list[str], **options: str) -> None:
 
 @pytest.fixture
 def text(tiny: Tiny, tmp_path: Path) -> Path:
-    """A copy of the tiny corpus' text that a test may spoil."""
+    """A copy of the text of the tiny corpus, which a test may change."""
     folder = tmp_path / "text"
     folder.mkdir()
     for path in (*tiny.folder.glob("*.en"), *tiny.folder.glob("*.de")):
@@ -31,14 +31,14 @@ def text(tiny: Tiny, tmp_path: Path) -> Path:
     return folder
 
 
-def spoiled(tiny: Tiny, text: Path) -> list[object]:
+def train_on(tiny: Tiny, text: Path) -> list[object]:
     run = text.parent / "run"
     return ["train", tiny.config, f"data.folder={text}", f"data.corpus={text.parent / 'corpus'}", "--run", run]
 
 
 def test_missing_text_file(tiny: Tiny, text: Path) -> None:
     (text / "train.de").unlink()
-    refused(*spoiled(tiny, text), code=2, says=["train.de"])
+    refused(*train_on(tiny, text), code=2, says=["train.de"])
 
 
 def test_a_known_corpus_that_was_never_fetched(tiny: Tiny, tmp_path: Path) -> None:
@@ -49,31 +49,31 @@ def test_a_known_corpus_that_was_never_fetched(tiny: Tiny, tmp_path: Path) -> No
 
 def test_empty_text_file(tiny: Tiny, text: Path) -> None:
     (text / "train.de").write_text("")
-    refused(*spoiled(tiny, text), code=1, says=["train.de", "empty"])
+    refused(*train_on(tiny, text), code=1, says=["train.de", "empty"])
 
 
 def test_unequal_line_counts(tiny: Tiny, text: Path) -> None:
     with (text / "train.de").open("a") as file:
         file.write("Ba\n")
-    refused(*spoiled(tiny, text), code=1, says=["train.en", "train.de", "300", "301"])
+    refused(*train_on(tiny, text), code=1, says=["train.en", "train.de", "300", "301"])
 
 
 def test_invalid_utf8(tiny: Tiny, text: Path) -> None:
     content = (text / "train.en").read_bytes().split(b"\n")
     content[6] = b"b\xe9"
     (text / "train.en").write_bytes(b"\n".join(content))
-    refused(*spoiled(tiny, text), code=1, says=["train.en", "Line 7", "UTF-8"])
+    refused(*train_on(tiny, text), code=1, says=["train.en", "Line 7", "UTF-8"])
 
 
-def test_nothing_half_made_is_left_after_bad_text(tiny: Tiny, text: Path) -> None:
+def test_bad_text_leaves_no_incomplete_corpus(tiny: Tiny, text: Path) -> None:
     (text / "train.de").write_text("")
-    refused(*spoiled(tiny, text), code=1, says=["empty"])
+    refused(*train_on(tiny, text), code=1, says=["empty"])
     assert not (text.parent / "corpus").exists()
     assert not list(text.parent.glob(".corpus*"))
 
 
 def test_vocabulary_larger_than_the_corpus_allows(tiny: Tiny, text: Path) -> None:
-    refused(*spoiled(tiny, text), "data.vocabulary.size=5000", code=2, says=["5000", "data.vocabulary.size"])
+    refused(*train_on(tiny, text), "data.vocabulary.size=5000", code=2, says=["5000", "data.vocabulary.size"])
 
 
 def test_unknown_setting_names_the_nearest(tiny: Tiny, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_run_on_another_corpus_is_refused(tiny: Tiny, text: Path, tmp_path: Pa
     run = tmp_path / "run"
     lockstep("train", tiny.config, "train.steps=2", "--run", run)
     (text / "train.en").write_text((text / "train.en").read_text().replace("ba", "bo"))
-    refused(*spoiled(tiny, text), "train.steps=4", code=2, says=["another corpus"])
+    refused(*train_on(tiny, text), "train.steps=4", code=2, says=["another corpus"])
 
 
 def test_a_run_folder_that_is_a_file(tiny: Tiny, tmp_path: Path) -> None:
@@ -205,12 +205,17 @@ def test_a_read_only_disk(tiny: Tiny, small_disk: Path) -> None:
     refused("train", tiny.config, "--run", small_disk / "run", code=1, says=["Read-only", "run"])
 
 
+def test_servers_without_the_server_strategy(tiny: Tiny, tmp_path: Path) -> None:
+    words = ("train", tiny.config, "--servers", 1, "--run", tmp_path)
+    refused(*words, code=2, says=["--servers", "strategy.name=server"])
+
+
 def test_single_with_two_workers(tiny: Tiny, tmp_path: Path) -> None:
     words = ("train", tiny.config, "strategy.name=single", "--workers", 2, "--run", tmp_path)
     refused(*words, code=2, says=["single", "2"])
 
 
-def test_a_rank_without_a_meeting_place(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_rank_without_a_rendezvous_address(tiny: Tiny, tmp_path: Path) -> None:
     place = {"RANK": "0", "WORLD_SIZE": "2"}
     refused("train", tiny.config, "--run", tmp_path, code=2, says=["MASTER_ADDR"], **place)
 

@@ -1,4 +1,4 @@
-"""The commands as a person uses them, on real runs."""
+"""The commands as users call them, on real runs."""
 
 import json
 import random

@@ -36,8 +36,8 @@ def test_the_example_trains_the_same_with_two_workers(tmp_path: Path, monkeypatc
     assert "translates nothing" in lockstep("translate", "alone", code=2).stderr
 
 
-def test_a_task_may_be_judged_by_a_score_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a loss among its scores, and without an evaluation at all."""
+def test_a_task_may_have_a_score_but_no_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may also train without any evaluation."""
     monkeypatch.chdir(tmp_path)
     (program,), (config,) = blocks("python"), blocks("yaml")
     program = program.replace(
@@ -85,7 +85,7 @@ def test_the_best_of_equal_scores_is_kept(
     assert (summary["best_score"], summary["best_step"]) == (20.0, 24)
 
 
-def test_a_task_that_is_not_there_ends_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_does_not_exist_ends_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("characters.yaml").write_text(blocks("yaml")[0])
     result = lockstep("train", "characters.yaml", "--run", "run", code=2)

@@ -1,4 +1,4 @@
-"""A whole training on images: field report 4's steps, and a report that speaks of images."""
+"""Training on images from start to end: the steps of field report 4, and a report in units of images."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ def run(tiny_images: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def test_more_steps_go_on_from_the_last_one(run: Path) -> None:
+def test_more_steps_continue_from_the_last_one(run: Path) -> None:
     assert {line["step"]: line["attempt"] for line in steps(run)} == {n: 1 + (n > 10) for n in range(1, 21)}
 
 
@@ -47,48 +47,48 @@ def test_evaluate_gives_the_saved_model_the_score_that_it_had_in_training(run: P
     shown = lockstep("evaluate", run, "--set", "test").stdout
     assert "20 images" in shown
     assert "chosen by these very images" in shown
-    found = json.loads(lockstep("evaluate", run, "--checkpoint", "last", "--json").stdout)
+    scores = json.loads(lockstep("evaluate", run, "--checkpoint", "last", "--json").stdout)
     journalled = read(run / "journal").of("evaluation")[-1]["scores"]
-    assert found["accuracy"] == journalled["accuracy"]
-    assert found["loss"] == pytest.approx(journalled["loss"], rel=1e-5)
-    assert not found["chosen_on_this_set"]
+    assert scores["accuracy"] == journalled["accuracy"]
+    assert scores["loss"] == pytest.approx(journalled["loss"], rel=1e-5)
+    assert not scores["chosen_on_this_set"]
     assert "--beam" in lockstep("evaluate", run, "--beam", 2, code=2).stderr
-    assert "held none back" in lockstep("evaluate", run, "--set", "validation", code=2).stderr
+    assert "without data.hold_out" in lockstep("evaluate", run, "--set", "validation", code=2).stderr
 
 
-def test_folders_of_pictures_are_trained_on(tmp_path: Path) -> None:
+def test_a_corpus_made_from_image_files_can_be_trained_on(tmp_path: Path) -> None:
     for number in range(30):
         for kind, shade in (("dark", 30), ("light", 220)):
             (tmp_path / "shades" / kind).mkdir(parents=True, exist_ok=True)
             Image.new("RGB", (30, 20), (shade + number % 9,) * 3).save(tmp_path / "shades" / kind / f"{number}.png")
     corpus, run = tmp_path / "corpus", tmp_path / "run"
-    told = lockstep("data", "pictures", tmp_path / "shades", "--to", corpus, "--size", 16).stdout
-    assert "Images of 2 classes" in told
+    output = lockstep("data", "pictures", tmp_path / "shades", "--to", corpus, "--size", 16).stdout
+    assert "images of 2 classes" in output
     assert "dark" in lockstep("data", "describe", corpus).stdout
     smaller = ("model.depth=8", "model.channels=4", "train.steps=40", "train.precision=fp32", "train.threads=1")
     lockstep("train", corpus / "corpus.yaml", *smaller, "--workers", 2, "--run", run)
-    found = json.loads(lockstep("evaluate", run, "--json").stdout)
-    assert found["accuracy"] == 100.0
+    scores = json.loads(lockstep("evaluate", run, "--json").stdout)
+    assert scores["accuracy"] == 100.0
     scores = [line["scores"] | {"step": line["step"]} for line in read(run / "journal").of("evaluation")]
     chosen = min(scores, key=lambda one: (-one["accuracy"], one["loss"]))["step"]
-    assert f"step-{chosen:08d}" in found["model"], "of equal scores that with the lowest loss"
+    assert f"step-{chosen:08d}" in scores["model"], "of equal scores, the one with the lowest loss"
     shown = lockstep("classify", run, tmp_path / "shades" / "light" / "1.png").stdout
     assert "light" in shown
     assert "images of 16 x 16 pixels, 3 channels, 2 classes" in lockstep("data", "describe", run).stdout
 
 
-def test_pictures_are_classified(run: Path, tiny_images: Tiny, tmp_path: Path) -> None:
+def test_image_files_are_classified(run: Path, tiny_images: Tiny, tmp_path: Path) -> None:
     corpus = ImageCorpus.open(tiny_images.folder / "images")
     test, names = corpus.sets["test"], [tmp_path / f"{number}.png" for number in range(20)]
     for image, name in zip(test.images, names, strict=True):
         Image.fromarray(image.transpose(1, 2, 0)).save(name)
-    found = json.loads(lockstep("classify", run, *names, "--checkpoint", "last", "--top", 3, "--json").stdout)
-    assert [one["picture"] for one in found] == [str(name) for name in names]
+    results = json.loads(lockstep("classify", run, *names, "--checkpoint", "last", "--top", 3, "--json").stdout)
+    assert [one["picture"] for one in results] == [str(name) for name in names]
     right = sum(
-        one["classes"][0]["class"] == corpus.classes[label] for one, label in zip(found, test.labels, strict=True)
+        one["classes"][0]["class"] == corpus.classes[label] for one, label in zip(results, test.labels, strict=True)
     )
     assert 100 * right / 20 == read(run / "journal").of("evaluation")[-1]["scores"]["accuracy"]
-    shares = [guess["probability"] for guess in found[0]["classes"]]
+    shares = [guess["probability"] for guess in results[0]["classes"]]
     assert len(shares) == 3
     assert shares == sorted(shares, reverse=True)
     Image.new("L", (100, 40)).save(tmp_path / "grey.jpg")

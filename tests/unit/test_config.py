@@ -21,7 +21,7 @@ def config(*overrides: str, tree: dict[str, Any] | None = None) -> RunConfig:
 
 
 def refused(*overrides: str, tree: dict[str, Any] | None = None) -> str:
-    """The sentence with which these settings are refused."""
+    """The error message for these settings."""
     with pytest.raises(LockstepError) as caught:
         config(*overrides, tree=tree)
     assert caught.value.code == 2
@@ -60,7 +60,7 @@ def test_an_unknown_group_is_refused_by_name() -> None:
     assert "unknown setting trian" in refused("trian.steps=1")
 
 
-def test_nothing_is_proposed_for_a_name_like_no_other() -> None:
+def test_no_similar_setting_is_proposed_if_there_is_none() -> None:
     assert refused("xyzzy=1") == "unknown setting xyzzy."
 
 
@@ -84,25 +84,32 @@ def test_a_wrong_value_is_refused_with_key_value_and_expectation(override: str, 
     assert sentence in refused(override)
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_one_error_lists_all_mistakes() -> None:
     message = refused("train.steps=x", "search.beam=0", "model.wdith=3")
     assert "train.steps='x'" in message
     assert "search.beam=0" in message
     assert "did you mean model.width?" in message
 
 
-def test_the_file_is_blamed_for_what_it_says_alone() -> None:
+def test_the_file_is_named_only_for_mistakes_that_are_in_it() -> None:
     tree = {"data": {"grammar": {}}, "batch": {"words": 0}}
     message = refused("train.steps=0", "data.languages=[en]", tree=tree)
     assert "; test.yaml: batch.words=0 is wrong" in message
     assert message.count("test.yaml") == 1
 
 
+def test_the_remedy_names_the_setting_to_look_up() -> None:
+    for override, key in (("train.stpes=1", " train.steps"), ("model.heads=7", " model"), ("xyzzy=1", "")):
+        with pytest.raises(LockstepError) as caught:
+            config(override)
+        assert caught.value.remedy.startswith(f"`lockstep config explain{key}` explains")
+
+
 def test_a_missing_group_is_named() -> None:
     assert refused(tree={"data": {"grammar": {}}}) == "test.yaml: batch is missing."
 
 
-def test_a_batch_needs_exactly_one_budget() -> None:
+def test_a_batch_needs_exactly_one_size() -> None:
     assert "give either batch.words or batch.sentences" in refused("batch.sentences=10")
     assert "give either batch.words or batch.sentences" in refused("batch.words=null")
     assert config("batch.words=null", "batch.sentences=10").batch.sentences == 10
@@ -112,10 +119,10 @@ IMAGES = ("data.grammar=null", "data.images=here", "batch.words=null", "batch.im
 
 
 def test_images_make_it_a_classification() -> None:
-    found = config(*IMAGES, "model.depth=56")
-    assert found.task_name == "classification"
-    assert found.model.model_dump() == {"name": "resnet", "depth": 56, "channels": None}
-    assert build(yaml.safe_load(found.to_yaml()), "again") == found
+    settings = config(*IMAGES, "model.depth=56")
+    assert settings.task_name == "classification"
+    assert settings.model.model_dump() == {"name": "resnet", "depth": 56, "channels": None}
+    assert build(yaml.safe_load(settings.to_yaml()), "again") == settings
     assert config().task_name == "translation"
     assert config("task=mine:make").task_name == "mine:make"
 
@@ -132,7 +139,7 @@ def test_heads_must_divide_the_width() -> None:
     assert "model.width 512 is not a multiple of model.heads 7" in refused("model.heads=7")
 
 
-def test_the_width_must_be_even_because_half_of_it_are_sines() -> None:
+def test_the_width_must_be_even() -> None:
     assert "model.width" in refused("model.width=9", "model.heads=3")
 
 
@@ -177,11 +184,11 @@ def test_training_and_validation_text_must_be_named() -> None:
     ],
 )
 def test_an_override_is_read_as_yaml(override: str, key: str, value: object) -> None:
-    found: Any = config(override)
+    setting: Any = config(override)
     for part in key.split("."):
-        found = getattr(found, part)
-    assert found == value
-    assert type(found) is type(value)
+        setting = getattr(setting, part)
+    assert setting == value
+    assert type(setting) is type(value)
 
 
 def test_an_override_can_set_a_member_of_a_group_that_is_absent_or_null() -> None:
@@ -262,26 +269,26 @@ def test_an_empty_file_can_be_completed_by_overrides(tmp_path: Path) -> None:
     assert load(path, ["data.grammar.train=5", "batch.sentences=2"]).batch.sentences == 2
 
 
-def test_what_is_written_as_yaml_is_read_back_the_same() -> None:
+def test_a_config_survives_writing_and_reading() -> None:
     full = config("data.corpus=a/b", "train.clip=0.1", "optimizer.betas=[0.8, 0.9]", "data.grammar.seed=3")
     assert RunConfig.model_validate(yaml.safe_load(full.to_yaml())) == full
 
 
 def test_a_resumed_run_must_keep_fixed_settings_and_may_change_free_ones() -> None:
     new = config("model.width=256", "batch.words=10", "train.seed=2", "train.steps=5", "search.beam=2", "data.corpus=x")
-    kept, free = differences(config(), new)
-    assert kept == {"batch.words": (1000, 10), "model.width": (512, 256), "train.seed": (1, 2)}
+    fixed, free = differences(config(), new)
+    assert fixed == {"batch.words": (1000, 10), "model.width": (512, 256), "train.seed": (1, 2)}
     assert free == {"data.corpus": (None, "x"), "search.beam": (4, 2), "train.steps": (100_000, 5)}
     assert differences(config(), config()) == ({}, {})
 
 
-def test_a_task_of_ones_own_has_settings_of_its_own() -> None:
-    """And may do without any text."""
+def test_a_user_s_task_has_its_own_settings() -> None:
+    """It does not need any text."""
     tree = {"task": "mine:make", "data": {}, "batch": {"words": 10}, "own": {"kernel": 3, "head": {"width": 8}}}
     old, new = config(tree=tree), config("own.kernel=5", "own.head.width=9", "own.more=1", tree=tree)
     assert new.own == {"kernel": 5, "head": {"width": 9}, "more": 1}
-    kept, free = differences(old, new)
-    assert kept == {"own.kernel": (3, 5), "own.head.width": (8, 9), "own.more": (None, 1)}
+    fixed, free = differences(old, new)
+    assert fixed == {"own.kernel": (3, 5), "own.head.width": (8, 9), "own.more": (None, 1)}
     assert free == {}
     assert refused("own.kernel=5") == "test.yaml: own.kernel is only for your own task, and task is auto."
 
@@ -291,10 +298,10 @@ def test_patience_without_evaluations_is_refused() -> None:
     assert "makes none" in refused("train.evaluate_every=null", "train.patience=3")
 
 
-def test_a_grammar_that_comes_or_goes_is_a_fixed_difference() -> None:
+def test_adding_or_removing_the_grammar_is_a_fixed_difference() -> None:
     files = config("data.grammar=null", "data.train=[a]", "data.validation=[b]")
-    kept, _ = differences(files, config())
-    assert "data.grammar.train" in kept
+    fixed, _ = differences(files, config())
+    assert "data.grammar.train" in fixed
 
 
 @pytest.mark.parametrize(
@@ -319,7 +326,7 @@ def test_a_grammar_that_comes_or_goes_is_a_fixed_difference() -> None:
         ("schedule.peak", False),
     ],
 )
-def test_what_the_state_depends_on_is_fixed(key: str, fixed: bool) -> None:
+def test_settings_on_which_the_state_depends_are_fixed(key: str, fixed: bool) -> None:
     (setting,) = describe(key)
     assert setting["fixed"] is fixed
 
@@ -351,12 +358,12 @@ def test_an_unknown_setting_cannot_be_described() -> None:
         describe("batch.wrds")
 
 
-def test_every_setting_says_what_it_means() -> None:
+def test_every_setting_has_an_explanation() -> None:
     assert [name for name, info in list_fields() if not (info.description or "").strip()] == []
 
 
 def leaves(schema: dict[str, Any], node: dict[str, Any], name: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """The properties of a JSON schema that are no groups, with their dotted names."""
+    """Yields the properties of a JSON schema that are not groups, with their dotted names."""
     for key, value in node["properties"].items():
         parts = (value, *value.get("anyOf", ()), *value.get("oneOf", ()))
         groups = [part["$ref"] for part in parts if "$ref" in part]
@@ -368,13 +375,13 @@ def leaves(schema: dict[str, Any], node: dict[str, Any], name: str = "") -> Iter
 
 def test_the_json_schema_describes_every_setting() -> None:
     schema = RunConfig.model_json_schema()
-    found = dict(leaves(schema, schema))
-    assert sorted(found) == sorted(setting["key"] for setting in describe())
-    assert [name for name, value in found.items() if not value.get("description")] == []
+    described = dict(leaves(schema, schema))
+    assert sorted(described) == sorted(setting["key"] for setting in describe())
+    assert [name for name, value in described.items() if not value.get("description")] == []
 
 
 def test_a_section_without_a_name_is_valid_for_one_class_of_the_json_schema() -> None:
-    """`oneOf` refuses what is valid for several: only the default class may do without a name."""
+    """`oneOf` refuses what is valid for several classes, so only the default class may have no name."""
     schema = RunConfig.model_json_schema()
     for group in ("model", "strategy"):
         classes = [part["$ref"].rsplit("/", 1)[-1] for part in schema["properties"][group]["oneOf"]]
@@ -388,14 +395,14 @@ def test_a_model_is_chosen_by_its_name_alone() -> None:
     assert build(yaml.safe_load(config("model.name=lstm").to_yaml()), "again").model == LstmSettings()
 
 
-def test_another_model_than_the_file_s_leaves_the_settings_of_the_file_s_behind() -> None:
-    """Wherever the name stands: the other overrides are for the model that it names."""
+def test_overriding_the_model_drops_the_model_settings_of_the_file() -> None:
+    """The order of overrides does not matter: all others are for the model that is named."""
     multi30k = next(path for path in CONFIGS if path.name == "multi30k.yaml")
     assert load(multi30k, ["model.width=64", "model.name=lstm"]).model == LstmSettings(width=64)
-    kept = load(multi30k, ["model.name=transformer"]).model
-    assert kept == load(multi30k, []).model
-    assert isinstance(kept, TransformerSettings)
-    assert kept.width != TransformerSettings().width
+    model = load(multi30k, ["model.name=transformer"]).model
+    assert model == load(multi30k, []).model
+    assert isinstance(model, TransformerSettings)
+    assert model.width != TransformerSettings().width
 
 
 def test_the_settings_of_one_model_are_refused_for_another() -> None:

@@ -26,12 +26,12 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return prepare(DataSettings.model_validate(values | {"vocabulary": {"size": 285}, "max_foreign": 1})).folder
 
 
-def shown(*words: str) -> str:
+def run_describe(*words: str) -> str:
     return CliRunner(env={"COLUMNS": "160"}).invoke(app, words, catch_exceptions=False).output
 
 
 def test_a_corpus_is_described_with_counts_removals_and_lengths(corpus: Path) -> None:
-    output = shown(str(corpus))
+    output = run_describe(str(corpus))
     facts = read_facts(corpus)
     assert f"{facts['sets']['train']['source_words']:,}" in output
     assert f"{facts['sets']['train']['target_plain_words']:,}" in output
@@ -42,16 +42,16 @@ def test_a_corpus_is_described_with_counts_removals_and_lengths(corpus: Path) ->
     assert "text.de" in output
 
 
-def test_json_holds_the_same_facts(corpus: Path) -> None:
-    assert json.loads(shown(str(corpus), "--json")) == {"path": str(corpus)} | read_facts(corpus)
+def test_json_has_the_same_facts(corpus: Path) -> None:
+    assert json.loads(run_describe(str(corpus), "--json")) == {"path": str(corpus)} | read_facts(corpus)
 
 
-def test_a_run_is_described_by_its_data(corpus: Path, tmp_path: Path) -> None:
+def test_a_run_is_described_by_its_corpus(corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "data.json").write_text((corpus / "corpus.json").read_text())
     assert read_facts(tmp_path) == read_facts(corpus)
 
 
-def test_anything_else_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_corpus_or_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LockstepError, match="neither a corpus nor a run"):
         read_facts(tmp_path)
     (tmp_path / "data.json").write_text('{"digest": "old"}')
@@ -59,7 +59,7 @@ def test_anything_else_is_refused(tmp_path: Path) -> None:
         read_facts(tmp_path)
 
 
-def test_bars_are_exact_to_an_eighth_and_never_hide_something() -> None:
+def test_bars_are_exact_to_an_eighth_and_show_every_share_above_zero() -> None:
     assert [bar(share, 2) for share in (0, 1e-6, 0.25, 0.5, 0.5625, 1)] == ["", "▏", "▌", "█", "█▏", "██"]
 
 

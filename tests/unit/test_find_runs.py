@@ -12,12 +12,12 @@ def run(folder: Path) -> str:
     return str(folder)
 
 
-def test_a_run_goes_by_its_folder_s_name(tmp_path: Path) -> None:
+def test_a_run_has_the_name_of_its_folder(tmp_path: Path) -> None:
     a, b = run(tmp_path / "x" / "a"), run(tmp_path / "y" / "b")
     assert name_runs([a, b]) == {"a": a, "b": b}
 
 
-def test_equal_names_get_as_much_of_their_path_as_tells_them_apart(tmp_path: Path) -> None:
+def test_runs_with_equal_names_get_as_much_of_their_path_as_needed(tmp_path: Path) -> None:
     places = [run(tmp_path / "x" / "fast" / "a"), run(tmp_path / "y" / "fast" / "a"), run(tmp_path / "b")]
     assert list(name_runs(places)) == ["x/fast/a", "y/fast/a", "b"]
 
@@ -28,7 +28,7 @@ def test_a_folder_of_runs_stands_for_all_of_them(tmp_path: Path) -> None:
     assert name_runs([a, str(tmp_path)]) == {"a": a, "b": b}, "each once"
 
 
-def test_a_run_is_not_searched_for_others(tmp_path: Path) -> None:
+def test_runs_inside_of_a_run_are_ignored(tmp_path: Path) -> None:
     outer = run(tmp_path / "outer")
     run(tmp_path / "outer" / "copy")
     assert name_runs([outer]) == {"outer": outer}

@@ -126,6 +126,7 @@ def pictures(
     `lockstep train` is written too.
     """
     from lockstep.cli.common import print_json
+    from lockstep.data.images.image_folders import make_images
 
     target = (to or Path("corpora") / folder.resolve().name).expanduser()
     with _Terminal(counts=True) as terminal:

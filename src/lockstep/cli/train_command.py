@@ -46,11 +46,15 @@ def train(
     `torchrun --nproc-per-node 2 -m lockstep -- train CONFIG --run DIR`.
     """
     from lockstep.cli.common import read_config
+    from lockstep.errors import LockstepError
 
     words = config or []
-    if servers == 0 and read_config(words, run).strategy.name != "server":
-        servers = None  # 0 servers is what the other strategies have anyway
-    settings = read_config(words + ([f"strategy.servers={servers}"] if servers is not None else []), run)
+    settings = read_config(words, run)
+    if servers is not None and settings.strategy.name == "server":
+        settings = read_config([*words, f"strategy.servers={servers}"], run)
+    elif servers:
+        remedy = "Leave it out, or set strategy.name=server."
+        raise LockstepError(f"--servers is not for strategy.name={settings.strategy.name}.", remedy, code=2)
     if run is None:
         run = str(Path("runs") / Path(words[0]).stem)
     run_training(settings, run, workers, port, as_json)
