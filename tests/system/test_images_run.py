@@ -46,7 +46,7 @@ def test_the_report_counts_images(run: Path) -> None:
 def test_evaluate_gives_the_saved_model_the_score_that_it_had_in_training(run: Path) -> None:
     shown = lockstep("evaluate", run, "--set", "test").stdout
     assert "20 images" in shown
-    assert "chosen by these very images" in shown
+    assert "chosen on these images" in shown
     scores = json.loads(lockstep("evaluate", run, "--checkpoint", "last", "--json").stdout)
     journalled = read(run / "journal").of("evaluation")[-1]["scores"]
     assert scores["accuracy"] == journalled["accuracy"]
@@ -67,11 +67,11 @@ def test_a_corpus_made_from_image_files_can_be_trained_on(tmp_path: Path) -> Non
     assert "dark" in lockstep("data", "describe", corpus).stdout
     smaller = ("model.depth=8", "model.channels=4", "train.steps=40", "train.precision=fp32", "train.threads=1")
     lockstep("train", corpus / "corpus.yaml", *smaller, "--workers", 2, "--run", run)
-    scores = json.loads(lockstep("evaluate", run, "--json").stdout)
-    assert scores["accuracy"] == 100.0
+    result = json.loads(lockstep("evaluate", run, "--json").stdout)
+    assert result["accuracy"] == 100.0
     scores = [line["scores"] | {"step": line["step"]} for line in read(run / "journal").of("evaluation")]
     chosen = min(scores, key=lambda one: (-one["accuracy"], one["loss"]))["step"]
-    assert f"step-{chosen:08d}" in scores["model"], "of equal scores, the one with the lowest loss"
+    assert f"step-{chosen:08d}" in result["model"], "of equal scores, the one with the lowest loss"
     shown = lockstep("classify", run, tmp_path / "shades" / "light" / "1.png").stdout
     assert "light" in shown
     assert "images of 16 x 16 pixels, 3 channels, 2 classes" in lockstep("data", "describe", run).stdout

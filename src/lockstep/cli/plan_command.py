@@ -26,7 +26,10 @@ def plan(
     ] = None,
     strategies: Annotated[
         str | None,
-        typer.Option(help="Such as allreduce,allreduce:gradients=bf16:accumulate=4,server:mode=async,local:every=50."),
+        typer.Option(
+            help="Strategies with their settings, such as allreduce, allreduce:gradients=bf16:accumulate=4 or local:every=50, "
+            "separated by commas. Default: those worth comparing."
+        ),
     ] = None,
     links: Annotated[
         str | None,
