@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lockstep.errors import LockstepError
@@ -48,6 +49,14 @@ def test_every_chart_is_a_figure_that_plotly_accepts(tmp_path: Path) -> None:
         assert chart.says
         assert chart.rows
         assert all(len(row) == len(chart.heads) for row in chart.rows)
+
+
+def test_steps_that_differ_by_rounding_alone_are_drawn(tmp_path: Path) -> None:
+    """Sums of the same phases in another order differ in the last bit: too little to divide into bars."""
+    last_bit = [0.1, float(np.nextafter(0.1, 1.0))]
+    report = made(tmp_path, phases=lambda rank, step: {**dict.fromkeys(PLAIN, 0.0), "forward": last_bit[step % 2]})
+    (chart,) = [chart for chart in report.charts() if chart.name == "step-times"]
+    assert sum(int(row[1]) for row in chart.rows) == 95
 
 
 def test_every_colour_is_in_the_style_sheet(tmp_path: Path) -> None:

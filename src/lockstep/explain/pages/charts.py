@@ -297,7 +297,10 @@ def spread(
     """How often which value came, up to the 99th percentile; `marks` are upright lines with a word each."""
     top = max(float(np.quantile(values, 0.99)), *(x for x, _ in marks))
     shown = values[values <= top]
-    counts, edges = np.histogram(shown, bins=min(60, max(8, int(2 * np.sqrt(len(shown))))))
+    low, high = float(shown.min()), float(shown.max())
+    if high - low <= 1e-9 * abs(high):  # equal but for rounding: too narrow to divide
+        low, high = low - 0.5, high + 0.5
+    counts, edges = np.histogram(shown, min(60, max(8, int(2 * np.sqrt(len(shown))))), (low, high))
     bar: Part = {
         "type": "bar",
         "x": _short((edges[:-1] + edges[1:]) / 2),
