@@ -18,7 +18,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from lockstep.explain.bottleneck import find
+from lockstep.explain.measures.bottleneck import find_bottleneck
 from lockstep.explain.reading.record import Record
 from lockstep.lab.emulated_network import EmulatedNetwork
 from lockstep.lab.prove import prove
@@ -72,7 +72,7 @@ def main() -> None:
             run = Path(folder) / str(place)
             with faulty(cause.fault), EmulatedNetwork(2, cause.link) if cause.link else nullcontext() as network:
                 attempt(run, options.config, [*options.settings, *once], 2, network=network)
-            found = find(Record.open(run))
+            found = find_bottleneck(Record.open(run))
             assert found is not None
             say.print(found.sentence())
             with faulty(cause.fault):

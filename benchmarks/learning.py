@@ -17,9 +17,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from lockstep.explain.bottleneck import find
+from lockstep.explain.measures.bottleneck import find_bottleneck
 from lockstep.explain.reading.record import Record
-from lockstep.explain.summary import summary_of
+from lockstep.explain.summary import summarise_record
 
 KINDS = {
     "random": ("batch.bucket=false", "batch.balance=false"),
@@ -40,7 +40,7 @@ def learn(config: str, settings: list[str], workers: int, run: Path) -> dict[str
         lockstep("train", config, *settings, "--workers", workers, "--run", run)
         test = json.loads(lockstep("evaluate", run, "--json"))
         record = Record(run)
-        summary, found = summary_of(record), find(record)
+        summary, found = summarise_record(record), find_bottleneck(record)
         last = [line for line in record.primary.events if line["kind"] == "evaluation"][-1]["scores"]
         assert found is not None
         facts = {

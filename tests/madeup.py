@@ -1,4 +1,4 @@
-"""Run directories with journals that a test makes up, to say beforehand what a report of them must find."""
+"""Writes run directories with invented journals, so that a test knows what their report must say."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -42,22 +42,22 @@ DATA: dict[str, Any] = {
 }
 
 
-def same(rank: int, step: int) -> Phases:
+def constant_phases(rank: int, step: int) -> Phases:
     return PLAIN
 
 
-def rising(step: int) -> float:
-    """The rate of CONFIG's schedule."""
+def constant_rate(step: int) -> float:
+    """Returns the learning rate of the schedule in CONFIG."""
     return 0.001 * min(1.0, step / 4)
 
 
-def falling(step: int) -> float:
+def falling_loss(step: int) -> float:
     return 1.5 + 6.0 * step**-0.5
 
 
 @dataclass
 class MadeUp:
-    """Writes a run launch by launch. Time passes as the steps say."""
+    """Writes a run launch by launch. The time stamps advance by the seconds of the steps."""
 
     folder: Path
     now: float = 1_700_000_000.0
@@ -87,28 +87,28 @@ class MadeUp:
         steps: range,
         workers: int = 2,
         attempt: int = 1,
-        phases: Callable[[int, int], Phases] = same,
-        loss: Callable[[int], float] = falling,
+        phases: Callable[[int, int], Phases] = constant_phases,
+        loss: Callable[[int], float] = falling_loss,
         scores: Mapping[int, Mapping[str, float]] | None = None,
         resumed: int | None = None,
         stop: str | None = "finished",
-        rate: Callable[[int], float] = rising,
+        rate: Callable[[int], float] = constant_rate,
         of_step: Mapping[str, Any] | None = None,
         **facts: Any,
     ) -> None:
-        """`of_step` are more facts of every step line, `facts` more of the `run` line."""
+        """Writes one launch of all workers. `of_step` adds facts to every step line, `facts` to the `run` line."""
         machines = [self.hosts[rank % len(self.hosts)] for rank in range(workers)]
         about = [{"host": host, "device": "cpu", "device_name": "cpu", "cores": 8} for host in machines]
         (self.folder / "environment.json").write_text(json.dumps({"versions": {"torch": "2.13.0"}, "workers": about}))
         (self.folder / "choices.json").write_text(json.dumps({"launches": attempt, "precision": "fp32"}))
-        told: dict[str, Any] = {
+        run_line: dict[str, Any] = {
             "workers": workers,
             "strategy": "allreduce" if workers > 1 else "single",
             "precision": "fp32",
         }
-        told |= {"threads": 1, "metric": "sacrebleu", "higher_is_better": True, "changed": {}, "without": []}
+        run_line |= {"threads": 1, "metric": "sacrebleu", "higher_is_better": True, "changed": {}, "without": []}
         for rank in range(workers):
-            self.write(rank, "run", attempt=attempt, **(told | facts))
+            self.write(rank, "run", attempt=attempt, **(run_line | facts))
             if resumed is not None:
                 self.write(rank, "resume", step=resumed, checkpoint=f"step-{resumed:08d}", attempt=attempt, reset=[])
         self.now += 2.0

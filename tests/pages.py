@@ -1,4 +1,4 @@
-"""Pages in a real browser, without a network."""
+"""Opens pages in a real browser, without a network."""
 
 import os
 import shutil
@@ -34,8 +34,8 @@ CONTRAST = """
 """
 
 
-def until(page: Page, condition: str, seconds: float = 30.0) -> None:
-    """The page forbids `eval`, which the browser driver's own waiting needs."""
+def wait_until(page: Page, condition: str, seconds: float = 30.0) -> None:
+    """Waits for a condition. The page forbids `eval`, so the browser driver's own waiting does not work."""
     deadline = time.monotonic() + seconds
     while not page.evaluate(condition):
         assert time.monotonic() < deadline, f"not in {seconds} seconds: {condition}"
@@ -43,25 +43,25 @@ def until(page: Page, condition: str, seconds: float = 30.0) -> None:
 
 
 @contextmanager
-def opened(browser: Browser, path: Path, width: int = 1200, scheme: str = "light") -> Iterator[Page]:
-    """The page with all charts drawn; fails when the browser complains or anything but the file is asked for."""
+def open_page(browser: Browser, path: Path, width: int = 1200, scheme: str = "light") -> Iterator[Page]:
+    """Yields the page with all charts drawn. Fails when the browser reports an error or requests anything but the file."""
     dark = scheme == "dark"
     context = browser.new_context(
         viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light", offline=True
     )
-    page, complaints, asked = context.new_page(), list[str](), list[str]()
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("request", lambda request: asked.append(request.url))
+    page, errors, requests = context.new_page(), list[str](), list[str]()
+    page.on("console", lambda message: errors.append(message.text))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("request", lambda request: requests.append(request.url))
     page.goto(path.as_uri())
-    until(page, DRAWN)
+    wait_until(page, DRAWN)
     yield page
-    assert complaints == []
-    assert asked == [path.as_uri()]
+    assert errors == []
+    assert requests == [path.as_uri()]
     context.close()
 
 
-def keep(page: Page, name: str) -> None:
-    """A picture of the whole page, for a person to look at."""
+def save_screenshot(page: Page, name: str) -> None:
+    """Saves a picture of the whole page, for a person to look at."""
     OUTPUT.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=OUTPUT / f"{name}.png", full_page=True)

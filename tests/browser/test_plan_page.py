@@ -9,7 +9,7 @@ from lockstep.lab.plan.cluster import load, pipe
 from lockstep.lab.plan.job import PlannedJob
 from lockstep.lab.plan.plan_page import page as plan_page
 from lockstep.lab.plan.predict import make
-from pages import CHROMIUM, MARKS, keep, opened
+from pages import CHROMIUM, MARKS, open_page, save_screenshot
 from planning import profile
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here (Debian package chromium)")
@@ -20,11 +20,11 @@ def test_charts_are_drawn_and_nothing_sticks_out(browser: Browser, tmp_path: Pat
     job, links = PlannedJob(profile(spread=0.03), 1000, per_worker=True), [pipe("1gbit"), pipe("10gbit")]
     path = tmp_path / "plan.html"
     path.write_text(plan_page(make(job, load("office"), [1, 2, 4, 8, 16], links=links, steps=50_000)))
-    with opened(browser, path, width, scheme) as page:
+    with open_page(browser, path, width, scheme) as page:
         charts = page.evaluate(MARKS)
         assert len(charts) == 4
         for name, marks, words in charts:
             assert marks > 0, f"{name} is empty"
             assert words > 20, f"{name} has no text for those who cannot see it"
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        keep(page, f"plan-{width}-{scheme}")
+        save_screenshot(page, f"plan-{width}-{scheme}")

@@ -1,4 +1,4 @@
-"""The page as a person sees it: in a real browser, without a network, on desk and phone, by day and by night."""
+"""The report page in a real browser, without a network: wide and narrow, light and dark."""
 
 from pathlib import Path
 
@@ -8,14 +8,14 @@ from playwright.sync_api import Browser
 from conftest import Tiny, lockstep
 from lockstep.explain.report import make, write
 from madeup import MadeUp
-from pages import CHROMIUM, CONTRAST, MARKS, keep, opened, until
+from pages import CHROMIUM, CONTRAST, MARKS, open_page, save_screenshot, wait_until
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here (Debian package chromium)")
 
 
 @pytest.fixture(scope="module")
 def trained(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A real run of two workers; its training made the report."""
+    """Trains with two workers and returns the page that the training wrote."""
     run = tmp_path_factory.mktemp("runs") / "trained"
     settings = ("train.steps=60", "train.evaluate_every=10", "train.checkpoint_every=20")
     lockstep("train", tiny.config, *settings, "--workers", 2, "--run", run)
@@ -24,51 +24,53 @@ def trained(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [375, 1200])
-def test_every_chart_is_drawn_and_nothing_sticks_out(browser: Browser, trained: Path, width: int, scheme: str) -> None:
-    with opened(browser, trained, width, scheme) as page:
+def test_every_chart_is_drawn_and_the_page_does_not_overflow(
+    browser: Browser, trained: Path, width: int, scheme: str
+) -> None:
+    with open_page(browser, trained, width, scheme) as page:
         charts = page.evaluate(MARKS)
         assert len(charts) >= 13
         for name, marks, words in charts:
             assert marks > 0, f"{name} is empty"
-            assert words > 20, f"{name} has no text for those who cannot see it"
+            assert words > 20, f"{name} has no text for screen readers"
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        keep(page, f"report-{width}-{scheme}")
+        save_screenshot(page, f"report-{width}-{scheme}")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_can_be_read_on_its_ground(browser: Browser, trained: Path, scheme: str) -> None:
-    """4.5 to 1 is what the accessibility guidelines ask of text."""
-    with opened(browser, trained, scheme=scheme) as page:
+def test_text_has_enough_contrast(browser: Browser, trained: Path, scheme: str) -> None:
+    """The accessibility guidelines (WCAG) require a ratio of 4.5 to 1."""
+    with open_page(browser, trained, scheme=scheme) as page:
         page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
         weak = [(ratio, name) for ratio, name in page.evaluate(CONTRAST) if ratio < 4.5]
         assert weak == []
 
 
 def test_every_chart_has_its_figures_as_a_table(browser: Browser, trained: Path) -> None:
-    with opened(browser, trained) as page:
+    with open_page(browser, trained) as page:
         for figure in page.locator("figure").all():
             figure.locator("summary").click()
             assert figure.locator("tbody tr").count() > 0
             assert figure.locator("tbody tr").first.is_visible()
 
 
-def test_a_question_of_the_overview_leads_to_its_answer(browser: Browser, trained: Path) -> None:
-    with opened(browser, trained, 375) as page:
+def test_a_question_in_the_overview_links_to_its_answer(browser: Browser, trained: Path) -> None:
+    with open_page(browser, trained, 375) as page:
         page.get_by_role("link", name="Was the network the bottleneck?").click()
         assert page.locator("#q5").is_visible()
-        until(page, "Math.abs(document.getElementById('q5').getBoundingClientRect().top) < innerHeight")
+        wait_until(page, "Math.abs(document.getElementById('q5').getBoundingClientRect().top) < innerHeight")
 
 
-def test_colours_follow_when_the_evening_comes(browser: Browser, trained: Path) -> None:
-    with opened(browser, trained) as page:
+def test_charts_change_colours_with_the_colour_scheme(browser: Browser, trained: Path) -> None:
+    with open_page(browser, trained) as page:
         fill = "getComputedStyle(document.querySelector('#wall-time .barlayer .point path')).fill"
         before = page.evaluate(fill)
         page.emulate_media(color_scheme="dark")
-        until(page, f"{fill} !== '{before}'")
+        wait_until(page, f"{fill} !== '{before}'")
 
 
-def test_print_is_light_and_open(browser: Browser, trained: Path) -> None:
-    with opened(browser, trained, scheme="dark") as page:
+def test_printing_uses_light_colours_and_opens_the_evidence(browser: Browser, trained: Path) -> None:
+    with open_page(browser, trained, scheme="dark") as page:
         page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
         assert page.evaluate("document.documentElement.dataset.theme") == "light"
         assert page.evaluate("[...document.querySelectorAll('details.evidence')].every(one => one.open)")
@@ -81,15 +83,15 @@ def test_the_reference_curve_is_drawn(browser: Browser, tmp_path: Path) -> None:
     scores = {step: {"loss": 1.6, "sacrebleu": 25.0, "Eval_BLEU_Score": 0.35} for step in range(4000, 60_001, 4000)}
     run.launch(range(500, 60_001, 500), workers=4, scores=scores)
     write(make(tmp_path), tmp_path)
-    with opened(browser, tmp_path / "report.html") as page:
+    with open_page(browser, tmp_path / "report.html") as page:
         marks = {name: count for name, count, _ in page.evaluate(MARKS)}
         assert min(marks["reference-score"], marks["reference-loss"], marks["reference-rate"]) > 0
 
 
 @pytest.mark.parametrize("steps", [0, 3, 8])
-def test_a_run_of_few_steps_has_a_page_without_complaints(browser: Browser, tmp_path: Path, steps: int) -> None:
+def test_a_run_of_few_steps_has_a_page_without_errors(browser: Browser, tmp_path: Path, steps: int) -> None:
     MadeUp(tmp_path).launch(range(1, steps + 1), stop=None)
     write(make(tmp_path), tmp_path)
-    with opened(browser, tmp_path / "report.html", 375) as page:
+    with open_page(browser, tmp_path / "report.html", 375) as page:
         assert page.locator("section").count() > 10
         assert page.evaluate("document.documentElement.scrollWidth") <= 375

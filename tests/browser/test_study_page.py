@@ -7,7 +7,7 @@ from playwright.sync_api import Browser
 
 from lockstep.lab.study.results import find
 from lockstep.lab.study.study_page import write
-from pages import CHROMIUM, CONTRAST, MARKS, keep, opened
+from pages import CHROMIUM, CONTRAST, MARKS, open_page, save_screenshot
 from studies import made_up
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here (Debian package chromium)")
@@ -19,10 +19,10 @@ def test_every_chart_is_drawn_and_everything_can_be_read(
     browser: Browser, tmp_path: Path, width: int, scheme: str
 ) -> None:
     study = made_up(tmp_path)
-    with opened(browser, write(study, find(study))[0], width, scheme) as page:
+    with open_page(browser, write(study, find(study))[0], width, scheme) as page:
         charts = page.evaluate(MARKS)
         assert [name for name, marks, words in charts if not marks or words < 20] == []
         assert {name for name, _, _ in charts} == {"speedup-none-500", "words-per-second", "phases", "lost"}
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert [name for ratio, name in page.evaluate(CONTRAST) if ratio < 4.5] == []
-        keep(page, f"study-{width}-{scheme}")
+        save_screenshot(page, f"study-{width}-{scheme}")

@@ -1,4 +1,4 @@
-"""Several runs side by side, as a person looks at them."""
+"""`lockstep board` and `lockstep runs compare` with real runs."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def runs(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def board(*words: object, **env: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The running command and the address it told."""
+    """Starts the command and yields its process and the address that it printed."""
     words = ("board", *words, "--port", 0)
     process = subprocess.Popen(
         command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | env
@@ -38,15 +38,15 @@ def board(*words: object, **env: str) -> Iterator[tuple[subprocess.Popen[str], s
     assert process.stdout is not None
     try:
         sentence = process.stdout.readline()
-        found = re.search(r"http://\S+", sentence)
-        assert found, f"{sentence}{process.communicate()[1]}"
-        yield process, found[0]
+        address = re.search(r"http://\S+", sentence)
+        assert address, f"{sentence}{process.communicate()[1]}"
+        yield process, address[0]
     finally:
         process.kill()
         process.communicate()
 
 
-def ask(address: str, path: str) -> Any:
+def get_json(address: str, path: str) -> Any:
     with urllib.request.urlopen(f"{address}{path}", timeout=60) as answer:
         return json.load(answer)
 
@@ -60,12 +60,12 @@ def wait_for(condition: Any) -> None:
 
 def test_tensorboard_shows_runs_side_by_side_by_name(runs: Path, tmp_path: Path) -> None:
     with board(runs / "one", runs / "two", TMPDIR=str(tmp_path)) as (process, address):
-        wait_for(lambda: sorted(ask(address, "data/plugin/scalars/tags")) == ["one", "two"])
-        assert sorted(ask(address, "data/runs")) == ["one", "two"]
+        wait_for(lambda: sorted(get_json(address, "data/plugin/scalars/tags")) == ["one", "two"])
+        assert sorted(get_json(address, "data/runs")) == ["one", "two"]
         for name in ("one", "two"):
-            tags = ask(address, "data/plugin/scalars/tags")
+            tags = get_json(address, "data/plugin/scalars/tags")
             assert "train_loss" in tags[name]
-            points = ask(address, f"data/plugin/scalars/scalars?run={name}&tag=train_loss")
+            points = get_json(address, f"data/plugin/scalars/scalars?run={name}&tag=train_loss")
             losses = [line["loss"] for line in steps(runs / name)]
             assert [value for _, _, value in points] == pytest.approx(losses, rel=1e-6)
         process.send_signal(signal.SIGINT)
@@ -81,7 +81,7 @@ def test_the_board_opens_in_the_browser_when_asked(runs: Path, tmp_path: Path) -
         wait_for(lambda: (tmp_path / "opened").exists() and (tmp_path / "opened").read_text() == address)
 
 
-def test_a_port_that_is_taken_is_said(runs: Path) -> None:
+def test_a_port_in_use_is_reported(runs: Path) -> None:
     with board(runs / "one") as (_, address):
         port = address.rstrip("/").rpartition(":")[2]
         refused = lockstep("board", runs / "one", "--port", port, code=2)
@@ -95,7 +95,7 @@ def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
         assert f"There is no run in {tmp_path}" in refused.stderr
 
 
-def test_compare_tells_what_differs_before_the_figures(runs: Path) -> None:
+def test_compare_shows_differences_before_figures(runs: Path) -> None:
     shown = lockstep("runs", "compare", runs / "one", runs / "two").stdout
     places = [
         shown.index(word) for word in ("schedule.peak", "1 and 2 workers", "time per step", "training loss by step")
@@ -134,7 +134,7 @@ def test_one_run_cannot_be_compared(runs: Path) -> None:
     assert "only one run" in lockstep("runs", "compare", runs / "one", code=2).stderr
 
 
-def test_runs_lists_without_being_told_to(runs: Path) -> None:
+def test_runs_lists_by_default(runs: Path) -> None:
     names = [Path(run["run"]).name for run in json.loads(lockstep("runs", runs, "--json").stdout)]
     assert names == ["one", "two"]
     assert lockstep("runs", "list", runs, "--json").stdout == lockstep("runs", "--json", runs).stdout

@@ -1,4 +1,4 @@
-"""The report of real runs: every figure is computed again from the journal, in another way."""
+"""The report of real runs: every figure is computed a second time from the journal, independently."""
 
 import json
 import re
@@ -44,7 +44,7 @@ def journal(run: Path, rank: int = 0) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo, smaller. Its report was made by the training itself."""
+    """Runs a smaller demo, which writes its report at the end of the training."""
     folder = tmp_path_factory.mktemp("demo")
     small = (
         "data.grammar.train=1500",
@@ -59,9 +59,9 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_demo_ends_with_a_report_that_answers_all_eleven_questions(demo: Path) -> None:
-    found = sections(demo)
-    assert sorted(found) == list(range(1, 12))
-    for number, section in found.items():
+    report = sections(demo)
+    assert sorted(report) == list(range(1, 12))
+    for number, section in report.items():
         assert table(section), f"question {number} has no figures"
         assert "not measured:" not in section
     verdict = (demo / "report.md").read_text().split("\n\n")[1].splitlines()
@@ -100,7 +100,7 @@ def test_scores_and_losses_are_those_of_the_evaluations(demo: Path) -> None:
     assert value(gap["passes through the text"]) == pytest.approx(seen / words, rel=0.01)
 
 
-def test_busy_shares_leave_the_waiting_out(demo: Path) -> None:
+def test_busy_shares_exclude_waiting(demo: Path) -> None:
     figures = table(sections(demo)[4])
     for rank in (0, 1):
         taken = [line for line in steps(demo, rank) if not line["warmup"]]
@@ -133,7 +133,7 @@ def test_network_figures_are_those_of_the_worker_that_waited_least(demo: Path) -
     assert figures["link speed"] == "not meaningful"
 
 
-def test_the_learning_rate_is_the_journal_s(demo: Path) -> None:
+def test_the_learning_rate_is_that_of_the_journal(demo: Path) -> None:
     figures = table(sections(demo)[6])
     rates = [line["lr"] for line in steps(demo)]
     assert value(figures["highest rate used"]) == pytest.approx(max(rates), rel=1e-3)
@@ -154,14 +154,14 @@ def test_the_corpus_is_the_one_of_data_json(demo: Path) -> None:
 def test_checkpoint_files_and_sizes_are_those_on_the_disk(demo: Path) -> None:
     folder = sorted((demo / "checkpoints").glob("step-*"))[-1]
     on_disk = {str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
-    found = sections(demo)
-    files = table(found[8])
+    report = sections(demo)
+    files = table(report[8])
     assert {name: value(size) for name, size in files.items()} == pytest.approx(on_disk, rel=0.01)
-    assert value(table(found[9])["a checkpoint"]) == pytest.approx(sum(on_disk.values()), rel=0.01)
-    assert all(word in found[8] for word in ("optimizer state", "vocabulary", "weights alone", "SHA-256"))
+    assert value(table(report[9])["a checkpoint"]) == pytest.approx(sum(on_disk.values()), rel=0.01)
+    assert all(word in report[8] for word in ("optimizer state", "vocabulary", "weights alone", "SHA-256"))
 
 
-def test_step_times_leave_the_warmup_out(demo: Path) -> None:
+def test_step_times_exclude_the_warmup(demo: Path) -> None:
     figures, text = table(sections(demo)[10]), sections(demo)[10]
     taken = [line["seconds"] for line in steps(demo) if not line["warmup"]]
     assert len(taken) == 35
@@ -189,9 +189,9 @@ def test_the_correlation_is_the_one_of_the_journals(demo: Path) -> None:
 def test_the_bottleneck_is_named_with_its_cost(demo: Path) -> None:
     report = (demo / "report.md").read_text()
     sentence = report.split("\n\n")[1].splitlines()[2]
-    found = re.findall(r"^\| (\w+) \| (\S+ %) \|$", report.partition("## What a step is made of")[2], re.MULTILINE)
-    assert [name for name, _ in found] == ["compute", "imbalance", "input", "exchange"], "one machine: no network"
-    costs = {name: value(cost) for name, cost in found}
+    rows = re.findall(r"^\| (\w+) \| (\S+ %) \|$", report.partition("## What a step is made of")[2], re.MULTILINE)
+    assert [name for name, _ in rows] == ["compute", "imbalance", "input", "exchange"], "one machine: no network"
+    costs = {name: value(cost) for name, cost in rows}
     assert sum(costs.values()) == pytest.approx(1.0, abs=1e-3)
     largest = max(list(costs)[1:], key=lambda name: costs[name])
     if costs[largest] > 0.251:
@@ -221,8 +221,8 @@ def test_a_report_can_be_written_elsewhere(demo: Path, tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "there").iterdir()} == {"report.html", "report.md"}
 
 
-def test_a_slow_worker_of_a_real_run_is_named(tiny: Tiny, tmp_path: Path) -> None:
-    """Worker 1 gets all the work: the whole batch instead of half of it, by its own journal's words."""
+def test_a_slow_worker_is_named_as_the_bottleneck(tiny: Tiny, tmp_path: Path) -> None:
+    """The journal of worker 1 is changed: every forward pass takes a second longer."""
     run = tmp_path / "run"
     lockstep("train", tiny.config, "train.steps=30", "--workers", 2, "--run", run)
     path = run / "journal" / "worker-0001.jsonl"
@@ -238,8 +238,8 @@ def test_a_slow_worker_of_a_real_run_is_named(tiny: Tiny, tmp_path: Path) -> Non
     assert facts["bottleneck"]["cause"] == "imbalance: worker 1"
 
 
-def reported(folder: Path, steps: int, words: int, width: int, rate: float) -> dict[str, Any]:
-    """Trains a small model without dropout on `train` and `valid` in a folder; what the report says of it."""
+def train_and_report(folder: Path, steps: int, words: int, width: int, rate: float) -> dict[str, Any]:
+    """Trains a small model without dropout on `train` and `valid` in a folder; returns the facts of its report."""
     data = {"folder": str(folder), "train": ["train"], "validation": ["valid"], "corpus": str(folder / "corpus")}
     layers = {"encoder_layers": 1, "decoder_layers": 1, "width": width, "feed_forward": 2 * width, "heads": 2}
     often = {"evaluate_every": steps // 12, "checkpoint_every": steps}
@@ -256,10 +256,10 @@ def reported(folder: Path, steps: int, words: int, width: int, rate: float) -> d
     return dict(json.loads(lockstep("report", folder / "run", "--json").stdout))
 
 
-def test_a_tiny_corpus_without_dropout_overfits_and_the_report_says_so(tmp_path: Path) -> None:
+def test_overfitting_to_a_tiny_corpus_without_dropout_is_reported(tmp_path: Path) -> None:
     write_pairs(tmp_path, "train", 60, 1)
     write_pairs(tmp_path, "valid", 30, 2)
-    facts = reported(tmp_path, steps=240, words=300, width=64, rate=0.003)
+    facts = train_and_report(tmp_path, steps=240, words=300, width=64, rate=0.003)
     assert facts["answers"][2]["short"] == "overfitting"
     assert facts["answers"][1]["short"] == "trained"
     assert "overfitting" in facts["verdict"][1]
@@ -272,7 +272,7 @@ def test_a_run_that_has_learned_what_there_is_to_learn_is_called_trained(tmp_pat
         write_pairs(tmp_path, name, count, seed=count)
         lines = (tmp_path / f"{name}.de").read_text().splitlines()
         (tmp_path / f"{name}.de").write_text("".join(f"{line}\n" for line in reversed(lines)))
-    facts = reported(tmp_path, steps=600, words=1000, width=16, rate=0.01)
+    facts = train_and_report(tmp_path, steps=600, words=1000, width=16, rate=0.01)
     assert facts["answers"][1]["short"] == "trained"
     assert facts["answers"][2]["short"] == "no overfitting"
     assert any("Stop earlier" in one["what"] for one in facts["advice"])
@@ -296,14 +296,14 @@ def test_a_run_killed_in_the_middle_and_continued_with_other_workers_is_reported
     assert "was cut off after 12 steps" in cut
     assert "18 of 30 steps would take" in sections(tmp_path)[1]
     lockstep(*train, "--workers", 1)
-    found = sections(tmp_path)
-    assert "in 2 launches" in found[1]
-    assert value(table(found[1])["computed twice"]) > 0
-    assert "mean of 17 steps, 5 warm-up steps left out, worker 0, launches with the last setting only" in found[10]
-    assert "no network used" in found[5]
+    report = sections(tmp_path)
+    assert "in 2 launches" in report[1]
+    assert value(table(report[1])["computed twice"]) > 0
+    assert "mean of 17 steps, 5 warm-up steps left out, worker 0, launches with the last setting only" in report[10]
+    assert "no network used" in report[5]
 
 
-def test_a_report_that_fails_is_one_warning_and_no_failed_training(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_report_that_fails_is_a_warning_and_the_training_succeeds(tiny: Tiny, tmp_path: Path) -> None:
     (tmp_path / "report.html").mkdir()
     result = lockstep("train", tiny.config, "--run", tmp_path)
     (warning,) = [line for line in result.stderr.splitlines() if "Warning" in line]
@@ -331,7 +331,7 @@ def test_a_live_report_follows_a_run_to_its_end(tiny: Tiny, tmp_path: Path) -> N
     assert '<meta http-equiv="refresh"' not in (tmp_path / "report.html").read_text()
 
 
-def test_a_folder_that_is_no_run_is_one_clear_sentence(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_run_gives_one_clear_sentence(tmp_path: Path) -> None:
     result = lockstep("report", tmp_path, code=2)
     assert f"{tmp_path} is not a run: it has no journal." in result.stderr
     assert "Traceback" not in result.stderr

@@ -1,4 +1,4 @@
-"""Runs side by side, from journals written by hand."""
+"""Comparisons of runs, from journals written by hand."""
 
 import json
 from pathlib import Path
@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from lockstep.cli.compare_command import sparkline
-from lockstep.explain.compare_rows import differences, figures
+from lockstep.explain.compare_rows import list_differences, list_figures
 from lockstep.explain.compare_runs import ComparedCurve, RunComparison, compare
-from lockstep.explain.pages.compare_page import page
+from lockstep.explain.pages.compare_page import render_comparison
 
 
 def step(number: int, time: float, loss: float | None, **facts: Any) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def launch(time: float, attempt: int = 1, workers: int = 1) -> dict[str, Any]:
 PLAIN = [launch(1000.0), step(1, 1001.0, 4.0), step(2, 1002.0, 3.0), evaluation(2, 1003.0, 10.0), step(3, 1004.0, 2.5)]
 
 
-def make(
+def write_run(
     folder: Path,
     lines: list[dict[str, Any]] | None = None,
     config: dict[str, Any] | None = None,
@@ -54,21 +54,21 @@ def make(
     return folder
 
 
-def both(tmp_path: Path, **of_b: Any) -> RunComparison:
-    return compare({"a": make(tmp_path / "a"), "b": make(tmp_path / "b", **of_b)})
+def compare_two(tmp_path: Path, **of_b: Any) -> RunComparison:
+    return compare({"a": write_run(tmp_path / "a"), "b": write_run(tmp_path / "b", **of_b)})
 
 
 def test_what_differs_is_listed_and_nothing_else(tmp_path: Path) -> None:
-    found = both(tmp_path, config={"train": {"steps": 9}, "model": {"width": 8}})
-    assert differences(found.settings) == [("train.steps", "3", "9"), ("model.width", "-", "8")]
-    assert found.environment == []
-    assert found.notes == []
+    comparison = compare_two(tmp_path, config={"train": {"steps": 9}, "model": {"width": 8}})
+    assert list_differences(comparison.settings) == [("train.steps", "3", "9"), ("model.width", "-", "8")]
+    assert comparison.environment == []
+    assert comparison.notes == []
 
 
-def test_another_place_of_the_same_text_is_no_difference(tmp_path: Path) -> None:
-    a = make(tmp_path / "a", config={"data": {"folder": "/here", "corpus": "/here/c"}})
-    b = make(tmp_path / "b", config={"data": {"folder": "/there", "corpus": "/there/c"}})
-    c = make(tmp_path / "c", config={"data": {"folder": "/there", "corpus": "/there/c"}}, digest="d2")
+def test_another_folder_with_the_same_text_is_no_difference(tmp_path: Path) -> None:
+    a = write_run(tmp_path / "a", config={"data": {"folder": "/here", "corpus": "/here/c"}})
+    b = write_run(tmp_path / "b", config={"data": {"folder": "/there", "corpus": "/there/c"}})
+    c = write_run(tmp_path / "c", config={"data": {"folder": "/there", "corpus": "/there/c"}}, digest="d2")
     assert compare({"a": a, "b": b}).settings == []
     assert {one.what for one in compare({"a": a, "c": c}).settings} == {"data.folder", "data.corpus"}
 
@@ -84,20 +84,20 @@ def test_another_place_of_the_same_text_is_no_difference(tmp_path: Path) -> None
         ({"config": {"train": {"steps": 3, "label_smoothing": 0.2}}}, "compare scores instead"),
     ],
 )
-def test_what_makes_figures_hard_to_compare_is_said(tmp_path: Path, of_b: dict[str, Any], word: str) -> None:
-    (note,) = both(tmp_path, **of_b).notes
+def test_a_note_warns_of_figures_that_cannot_be_compared(tmp_path: Path, of_b: dict[str, Any], word: str) -> None:
+    (note,) = compare_two(tmp_path, **of_b).notes
     assert word in note
 
 
-def test_curves_run_along_steps_words_and_time(tmp_path: Path) -> None:
-    side = both(tmp_path).sides[0]
+def test_curves_have_steps_words_and_time(tmp_path: Path) -> None:
+    side = compare_two(tmp_path).sides[0]
     assert side.curves["training loss"] == ComparedCurve([1, 2, 3], [100, 200, 300], [1.0, 2.0, 4.0], [4.0, 3.0, 2.5])
     assert side.curves["sacrebleu"] == ComparedCurve([2], [200], [3.0], [10.0])
     assert side.curves["validation loss"].value == [3.0]
     assert (side.words, side.seconds) == (300, 4.0)
 
 
-def test_the_pause_between_launches_is_no_training_time_but_lost_steps_are(tmp_path: Path) -> None:
+def test_training_time_excludes_pauses_and_includes_lost_steps(tmp_path: Path) -> None:
     lines = [
         launch(1000.0),
         step(1, 1010.0, 4.0),
@@ -107,58 +107,58 @@ def test_the_pause_between_launches_is_no_training_time_but_lost_steps_are(tmp_p
         {"kind": "resume", "time": 5001.0, "step": 1, "attempt": 2},
         step(2, 5005.0, 2.0, attempt=2),
     ]
-    side = both(tmp_path, lines=lines).sides[1]
+    side = compare_two(tmp_path, lines=lines).sides[1]
     assert side.curves["training loss"] == ComparedCurve([1, 2], [100, 200], [10.0, 30.0], [4.0, 2.0])
     assert side.seconds == 30.0
 
 
 def test_words_of_steps_that_other_workers_took_are_counted(tmp_path: Path) -> None:
-    side = both(tmp_path, lines=[launch(0.0), step(1, 1.0, 3.0), step(4, 2.0, 2.0)]).sides[1]
+    side = compare_two(tmp_path, lines=[launch(0.0), step(1, 1.0, 3.0), step(4, 2.0, 2.0)]).sides[1]
     assert side.curves["training loss"].words == [100, 400]
 
 
 def test_a_step_without_a_loss_leaves_no_point(tmp_path: Path) -> None:
-    side = both(tmp_path, lines=[launch(0.0), step(1, 1.0, None), step(2, 2.0, 3.0)]).sides[1]
+    side = compare_two(tmp_path, lines=[launch(0.0), step(1, 1.0, None), step(2, 2.0, 3.0)]).sides[1]
     assert side.curves["training loss"] == ComparedCurve([2], [200], [2.0], [3.0])
 
 
 def test_the_best_score_that_all_reached_is_timed(tmp_path: Path) -> None:
     lines = [launch(0.0), step(1, 1.0, 3.0), evaluation(1, 2.0, 4.0), step(2, 3.0, 2.0), evaluation(2, 4.0, 12.0)]
-    found = both(tmp_path, lines=lines)
-    assert found.target == 10.0
-    assert found.reached == [(2, 200, 3.0), (2, 200, 4.0)]
-    assert ("sacrebleu 10.00 at step", "2", "2") in figures(found)
+    comparison = compare_two(tmp_path, lines=lines)
+    assert comparison.target == 10.0
+    assert comparison.reached == [(2, 200, 3.0), (2, 200, 4.0)]
+    assert ("sacrebleu 10.00 at step", "2", "2") in list_figures(comparison)
 
 
 def test_a_run_without_an_evaluation_has_nothing_to_reach(tmp_path: Path) -> None:
-    found = both(tmp_path, lines=[launch(0.0), step(1, 1.0, 3.0)])
-    assert found.target is None
-    assert found.shared == ["training loss"]
-    assert ("best sacrebleu", "10.00", "-") in figures(found)
+    comparison = compare_two(tmp_path, lines=[launch(0.0), step(1, 1.0, 3.0)])
+    assert comparison.target is None
+    assert comparison.shared == ["training loss"]
+    assert ("best sacrebleu", "10.00", "-") in list_figures(comparison)
 
 
 def test_phases_stand_side_by_side_in_time_and_share(tmp_path: Path) -> None:
-    rows = {row[0].strip(): row[1:] for row in figures(both(tmp_path))}
+    rows = {row[0].strip(): row[1:] for row in list_figures(compare_two(tmp_path))}
     assert rows["backward"] == ("500.0 ms  50%",) * 2
     assert rows["time per step"] == ("1,000.0 ms",) * 2
 
 
 def test_a_run_that_has_not_begun_can_be_compared(tmp_path: Path) -> None:
-    found = both(tmp_path, lines=[launch(0.0)])
-    assert figures(found)
-    assert page(found)
+    comparison = compare_two(tmp_path, lines=[launch(0.0)])
+    assert list_figures(comparison)
+    assert render_comparison(comparison)
 
 
 def test_long_curves_are_thinned_by_means(tmp_path: Path) -> None:
     curve = ComparedCurve(*([float(number) for number in range(10)] for _ in range(4)))
-    assert curve.thinned(5) == ComparedCurve(*([0.5, 2.5, 4.5, 6.5, 8.5] for _ in range(4)))
-    assert curve.thinned(10) == curve
-    assert len(curve.thinned(4).value) == 4
+    assert curve.thin(5) == ComparedCurve(*([0.5, 2.5, 4.5, 6.5, 8.5] for _ in range(4)))
+    assert curve.thin(10) == curve
+    assert len(curve.thin(4).value) == 4
 
 
 def test_the_page_needs_no_network_and_cannot_be_broken_by_a_name(tmp_path: Path) -> None:
     name = "</script><script>alert(1)</script>"
-    text = page(compare({name: make(tmp_path / "a"), "b": make(tmp_path / "b")}))
+    text = render_comparison(compare({name: write_run(tmp_path / "a"), "b": write_run(tmp_path / "b")}))
     assert "<script>alert" not in text
     assert "default-src 'none'" in text
     assert "src=" not in text.split("<script>", 1)[0]
@@ -169,10 +169,12 @@ def test_the_page_needs_no_network_and_cannot_be_broken_by_a_name(tmp_path: Path
     assert facts["phases"]["merge"] == [250.0, 250.0]
 
 
-def test_the_page_of_image_runs_speaks_of_images(tmp_path: Path) -> None:
+def test_the_page_of_image_runs_counts_images(tmp_path: Path) -> None:
     lines = [PLAIN[0] | {"unit": "images"}, *PLAIN[1:]]
-    found = compare({name: make(tmp_path / name, lines=lines, batch=size) for name, size in (("a", 8), ("b", 9))})
-    text = page(found)
+    comparison = compare(
+        {name: write_run(tmp_path / name, lines=lines, batch=size) for name, size in (("a", 8), ("b", 9))}
+    )
+    text = render_comparison(comparison)
     assert '<input type="radio" name="axis" value="words"> images</label>' in text
     assert "A step is not the same amount of images in each: compare their learning by images (--by words)." in text
     assert '"words": "images"' in text

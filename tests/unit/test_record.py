@@ -1,4 +1,4 @@
-"""Any run of the past can be read: killed, empty, damaged, resumed with other workers."""
+"""Every run can be read: killed, empty, damaged, or resumed with another number of workers."""
 
 import json
 import math
@@ -9,8 +9,10 @@ import pytest
 
 from lockstep.errors import LockstepError
 from lockstep.explain.answers import duration
+from lockstep.explain.evidence import Evidence
+from lockstep.explain.measures.wall_time import measure_wall_time
 from lockstep.explain.reading.record import Record
-from lockstep.explain.report import make, text
+from lockstep.explain.report import make, render_text
 from lockstep.explain.summary import summarise
 from madeup import PLAIN, MadeUp
 
@@ -23,18 +25,18 @@ def test_a_folder_that_is_no_run_gives_one_clear_sentence(tmp_path: Path) -> Non
         Record.open(tmp_path / "nowhere")
 
 
-def test_what_a_killed_launch_did_beyond_its_checkpoint_is_undone_in_every_worker(tmp_path: Path) -> None:
-    """Four workers die at step 30; two go on from step 20. Workers 2 and 3 never hear of it."""
+def test_steps_of_a_killed_launch_beyond_its_checkpoint_are_undone_in_every_worker(tmp_path: Path) -> None:
+    """Four workers are killed at step 30, and two continue from step 20. The journals of workers 2 and 3 do not say so."""
     run = MadeUp(tmp_path)
     run.launch(range(1, 31), workers=4, stop=None, scores={10: {"loss": 3.0}, 30: {"loss": 2.0}})
     run.launch(range(21, 61), workers=2, attempt=2, resumed=20)
     record = Record.open(tmp_path)
-    assert record.reached == 60
+    assert record.last_step == 60
     assert [len(worker.steps) for worker in record.workers.values()] == [60, 60, 20, 20]
     assert record.primary.steps.attempt.tolist() == [1.0] * 20 + [2.0] * 40
     assert [line["step"] for line in record.evaluations] == [10]
-    assert len(record.primary.every) == 70
-    assert duration.measure(record).redone == pytest.approx(10 * 0.1)
+    assert len(record.primary.all_steps) == 70
+    assert measure_wall_time(record).redone == pytest.approx(10 * 0.1)
 
 
 def test_averages_are_of_the_launches_with_the_last_setting(tmp_path: Path) -> None:
@@ -46,7 +48,7 @@ def test_averages_are_of_the_launches_with_the_last_setting(tmp_path: Path) -> N
     assert list(measured.workers) == [0, 1]
     assert (measured.count, measured.warmup, measured.partial) == (40, 10, True)
     assert measured.primary.seconds.mean() == pytest.approx(0.1)
-    assert "last setting only" in measured.how()
+    assert "last setting only" in measured.describe()
     summary = summarise(tmp_path)
     assert summary.seconds_per_step == pytest.approx(0.1)
     assert summary.launches == 3
@@ -69,7 +71,7 @@ def test_of_equal_scores_the_one_with_the_lowest_loss_is_the_best(tmp_path: Path
     assert summarise(tmp_path / "nan").best_step == 10, "a loss that is no number is not the lowest"
 
 
-def test_a_worker_that_died_early_adds_no_more_speed_than_it_gave(tmp_path: Path) -> None:
+def test_a_worker_that_died_early_counts_for_its_own_words_only(tmp_path: Path) -> None:
     run = MadeUp(tmp_path)
     run.launch(range(1, 106))
     paths = [tmp_path / "journal" / f"worker-000{rank}.jsonl" for rank in (0, 1)]
@@ -87,8 +89,11 @@ def test_steps_with_other_settings_of_a_strategy_are_not_mixed_in(tmp_path: Path
     run.launch(range(31, 61), strategy="server", servers=1, attempt=2, changed={"strategy.mode": ["sync", "async"]})
     run.launch(range(61, 101), strategy="server", servers=1, attempt=3, changed={"train.steps": [60, 100]})
     record = Record.open(tmp_path)
-    assert record.last_setting == (2, 3)
-    assert [launch.way for launch in record.launches] == ["server sync on 1 server", *["server async on 1 server"] * 2]
+    assert record.comparable_attempts == (2, 3)
+    assert [launch.strategy_text for launch in record.launches] == [
+        "server sync on 1 server",
+        *["server async on 1 server"] * 2,
+    ]
     assert summarise(tmp_path).way == "server async on 1 server"
     assert "this is the time of one share" in make(tmp_path).answers[9].text
 
@@ -113,7 +118,7 @@ def test_damaged_lines_are_skipped_and_counted(tmp_path: Path) -> None:
     record = Record.open(tmp_path)
     assert record.damaged_lines == len(spoiled)
     assert len(record.primary.steps) == 18
-    assert "8 damaged journal lines were skipped" in text(make(tmp_path))
+    assert "8 damaged journal lines were skipped" in render_text(make(tmp_path))
 
 
 def test_events_with_missing_facts_do_not_stop_a_report(tmp_path: Path) -> None:
@@ -146,7 +151,7 @@ def test_a_run_without_any_step_can_be_reported(tmp_path: Path) -> None:
     report = make(tmp_path)
     assert report.verdict[0] == "The run is cut off and has not taken a step with 2 workers (allreduce, fp32)."
     assert len(report.answers) == 11
-    assert "has not taken a step" in text(report)
+    assert "has not taken a step" in render_text(report)
 
 
 def test_a_run_that_died_before_its_first_line_can_be_reported(tmp_path: Path) -> None:
@@ -160,29 +165,29 @@ def test_a_run_that_died_before_its_first_line_can_be_reported(tmp_path: Path) -
 def test_a_run_killed_in_the_middle_is_cut_off_and_knows_what_is_left(tmp_path: Path) -> None:
     MadeUp(tmp_path).launch(range(1, 41), stop=None)
     record = Record.open(tmp_path)
-    found = duration.measure(record)
+    wall_time = measure_wall_time(record)
     assert record.state == "cut off"
-    assert found.left == 60
-    assert found.pace == pytest.approx(0.1, rel=0.01)
-    assert found.eta == pytest.approx(6.0, rel=0.01)
-    assert "60 of 100 steps would take about" in duration.answer(record, found).text
+    assert wall_time.steps_left == 60
+    assert wall_time.pace == pytest.approx(0.1, rel=0.01)
+    assert wall_time.eta == pytest.approx(6.0, rel=0.01)
+    assert "60 of 100 steps would take about" in duration.answer(Evidence(record)).text
 
 
 def test_the_parts_of_the_wall_time_add_up(tmp_path: Path) -> None:
     run = MadeUp(tmp_path)
     run.launch(range(1, 31), scores={20: {"loss": 2.0}}, stop="signal")
     run.launch(range(31, 61), attempt=2, resumed=30)
-    found = duration.measure(Record.open(tmp_path))
-    assert sum(found.parts.values()) == pytest.approx(found.wall)
-    assert found.parts["forward"] == pytest.approx(60 * 0.04)
-    assert found.parts["evaluation"] == pytest.approx(1.5)
-    assert found.between == pytest.approx(60.0, abs=0.1)
+    wall_time = measure_wall_time(Record.open(tmp_path))
+    assert sum(wall_time.parts.values()) == pytest.approx(wall_time.total)
+    assert wall_time.parts["forward"] == pytest.approx(60 * 0.04)
+    assert wall_time.parts["evaluation"] == pytest.approx(1.5)
+    assert wall_time.between == pytest.approx(60.0, abs=0.1)
 
 
 def test_the_journal_of_another_worker_is_enough(tmp_path: Path) -> None:
     MadeUp(tmp_path).launch(range(1, 21))
     (tmp_path / "journal" / "worker-0000.jsonl").unlink()
-    assert Record.open(tmp_path).reached == 20
+    assert Record.open(tmp_path).last_step == 20
     assert len(make(tmp_path).answers) == 11
 
 
@@ -195,8 +200,8 @@ def test_losses_that_are_not_numbers_are_left_out(tmp_path: Path) -> None:
     assert summarise(tmp_path).loss is None
 
 
-def test_what_the_first_worker_missed_is_read_from_the_others_but_not_what_was_lost(tmp_path: Path) -> None:
-    """All die at step 30 and begin anew at 20 in a new branch; worker 0 dies for good at step 40."""
+def test_steps_that_the_first_worker_missed_are_read_from_the_others_but_not_lost_ones(tmp_path: Path) -> None:
+    """All workers die at step 30 and restart from step 20 in a new branch. Worker 0 dies at step 40 and does not return."""
     run = MadeUp(tmp_path)
     first, second = [("1.1", 0)], [("1.1", 0), ("1.5", 20)]
     for rank in (0, 1):
@@ -212,14 +217,16 @@ def test_what_the_first_worker_missed_is_read_from_the_others_but_not_what_was_l
     run.write(1, "stop", step=60, reason="finished", signal=None)
     record = Record.open(tmp_path)
     assert record.primary.steps.step.tolist() == list(range(1, 61))
-    assert [line["kind"] for line in record.primary.of("stop")] == ["stop"], "the last one's farewell is everybody's"
-    assert record.reached == 60
+    assert [line["kind"] for line in record.primary.select_events("stop")] == ["stop"], (
+        "worker 1 wrote the only `stop` line"
+    )
+    assert record.last_step == 60
     assert record.state == "finished"
     assert len(record.launches) == 1
     assert len(make(tmp_path).answers) == 11
 
 
-def test_a_heal_undoes_what_the_worker_had_done_beyond_it(tmp_path: Path) -> None:
+def test_a_heal_undoes_later_steps_of_the_worker(tmp_path: Path) -> None:
     run = MadeUp(tmp_path)
     run.launch(range(1, 31), workers=1, stop=None, strategy="resilient")
     run.write(0, "heal", step=25, attempt=1)
@@ -227,7 +234,7 @@ def test_a_heal_undoes_what_the_worker_had_done_beyond_it(tmp_path: Path) -> Non
     assert Record.open(tmp_path).primary.steps.step.tolist() == list(range(1, 28))
 
 
-def test_shares_of_a_step_count_one_by_one(tmp_path: Path) -> None:
+def test_each_share_of_a_step_counts_as_one(tmp_path: Path) -> None:
     """Asynchronous servers: a worker may take two shares of the same step."""
     run = MadeUp(tmp_path, scope="worker")
     run.launch(range(1, 21), of_step={"part": 0, "staleness": 1})
@@ -242,5 +249,5 @@ def test_the_last_step_is_that_of_the_worker_that_went_furthest(tmp_path: Path) 
     run.launch(range(1, 21))
     line = json.loads((tmp_path / "journal" / "worker-0001.jsonl").read_text().splitlines()[-2])
     run.write(1, **(line | {"step": 25}))
-    assert Record.open(tmp_path).reached == 25
+    assert Record.open(tmp_path).last_step == 25
     assert summarise(tmp_path).step == 25

@@ -27,7 +27,7 @@ def write(run: Path, *entries: tuple[str, dict[str, Any]], rank: int = 0) -> Non
 def standing(run: Path, rank: int = 0) -> list[int]:
     """The steps of a worker, which all readers agree on."""
     steps = [line["step"] for line in read(run / "journal", rank).steps]
-    assert Record(run).workers[rank].every.step.tolist() != []
+    assert Record(run).workers[rank].all_steps.step.tolist() != []
     assert Record(run).workers[rank].steps.step.tolist() == steps
     return steps
 

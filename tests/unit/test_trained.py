@@ -6,13 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lockstep.explain.answers import overfitting, trained
+from lockstep.explain.answers import trained
+from lockstep.explain.evidence import Evidence
+from lockstep.explain.measures.convergence import judge_convergence
+from lockstep.explain.measures.loss_gap import judge_overfitting, measure_training_loss
 from lockstep.explain.reading.record import Record
 from lockstep.explain.report import make
 from madeup import MadeUp
 
 
-def run_with(
+def write_run(
     folder: Path,
     last: int,
     every: int,
@@ -44,132 +47,134 @@ def flat_bleu(step: float) -> float:
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("every", [100, 50, 20])
 def test_a_plateau_is_trained(tmp_path: Path, seed: int, every: int) -> None:
-    found = trained.judge(run_with(tmp_path, 600, every, plateau, bleu=flat_bleu, scatter=0.004, seed=seed))
-    assert found.verdict == "trained"
-    assert found.loss.gain is not None
-    assert found.loss.gain.value < 0.02
+    convergence = judge_convergence(write_run(tmp_path, 600, every, plateau, bleu=flat_bleu, scatter=0.004, seed=seed))
+    assert convergence.verdict == "trained"
+    assert convergence.loss.gain is not None
+    assert convergence.loss.gain.value < 0.02
 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("every", [100, 50, 20])
 def test_a_run_that_is_too_short_is_still_learning(tmp_path: Path, seed: int, every: int) -> None:
-    found = trained.judge(run_with(tmp_path, 400, every, lambda s: 1.0 + 30 * s**-0.5, scatter=0.01, seed=seed))
-    assert found.verdict == "still learning"
-    assert found.loss.gain is not None
+    convergence = judge_convergence(
+        write_run(tmp_path, 400, every, lambda s: 1.0 + 30 * s**-0.5, scatter=0.01, seed=seed)
+    )
+    assert convergence.verdict == "still learning"
+    assert convergence.loss.gain is not None
     truth = 30 * (400**-0.5 - 800**-0.5)
-    assert found.loss.gain.value == pytest.approx(truth, rel=0.35)
+    assert convergence.loss.gain.value == pytest.approx(truth, rel=0.35)
 
 
 def test_few_evaluations_are_too_early_to_say(tmp_path: Path) -> None:
-    record = run_with(tmp_path, 300, 100, lambda s: 1.0 + 30 * s**-0.5)
-    found = trained.judge(record)
-    assert found.verdict == "too early to say"
-    assert "3 evaluations" in found.reason
-    answer = trained.answer(record, found)
+    record = write_run(tmp_path, 300, 100, lambda s: 1.0 + 30 * s**-0.5)
+    convergence = judge_convergence(record)
+    assert convergence.verdict == "too early to say"
+    assert "3 evaluations" in convergence.reason
+    answer = trained.answer(Evidence(record))
     assert any(figure.text == "not measured" for figure in answer.figures)
 
 
 def test_a_run_without_evaluations_is_too_early_to_say(tmp_path: Path) -> None:
-    record = run_with(tmp_path, 50, 100, plateau)
-    assert trained.judge(record).verdict == "too early to say"
-    assert overfitting.judge(record).verdict == "too early to say"
-    assert trained.answer(record, trained.judge(record)).charts == []
+    record = write_run(tmp_path, 50, 100, plateau)
+    assert judge_convergence(record).verdict == "too early to say"
+    assert judge_overfitting(record).verdict == "too early to say"
+    assert trained.answer(Evidence(record)).charts == []
 
 
 def test_a_flat_loss_of_guessing_is_not_trained(tmp_path: Path) -> None:
     """ln(1000) is 6.9: nothing was learned, however flat the curve is."""
-    found = trained.judge(run_with(tmp_path, 400, 50, lambda s: 6.85, bleu=lambda s: 0.0))
-    assert found.verdict == "too early to say"
-    assert "random guess" in found.reason
+    convergence = judge_convergence(write_run(tmp_path, 400, 50, lambda s: 6.85, bleu=lambda s: 0.0))
+    assert convergence.verdict == "too early to say"
+    assert "random guess" in convergence.reason
 
 
 def test_inside_the_warmup_it_is_too_early_to_say(tmp_path: Path) -> None:
-    run_with(tmp_path, 400, 50, plateau)
+    write_run(tmp_path, 400, 50, plateau)
     MadeUp(tmp_path).config(schedule={"name": "constant", "peak": 0.001, "factor": 2.0, "warmup": 400, "floor": 0.0})
-    found = trained.judge(Record.open(tmp_path))
-    assert found.verdict == "too early to say"
-    assert "warm-up" in found.reason
+    convergence = judge_convergence(Record.open(tmp_path))
+    assert convergence.verdict == "too early to say"
+    assert "warm-up" in convergence.reason
 
 
 def test_a_score_that_still_rises_beats_a_flat_loss(tmp_path: Path) -> None:
-    found = trained.judge(run_with(tmp_path, 600, 50, plateau, bleu=lambda s: 4.0 * float(np.log2(s))))
-    assert found.verdict == "still learning"
-    assert "sacreBLEU" in found.reason
+    convergence = judge_convergence(write_run(tmp_path, 600, 50, plateau, bleu=lambda s: 4.0 * float(np.log2(s))))
+    assert convergence.verdict == "still learning"
+    assert "sacreBLEU" in convergence.reason
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_validation_loss_that_turns_while_training_goes_on_is_overfitting(tmp_path: Path, seed: int) -> None:
+def test_a_validation_loss_that_rises_while_the_training_loss_falls_is_overfitting(tmp_path: Path, seed: int) -> None:
     def validation(step: float) -> float:
         return 2.0 + 30.0 / step + 0.002 * max(0.0, step - 200)
 
-    record = run_with(tmp_path, 600, 50, validation, lambda s: 0.1 + 40.0 / s, flat_bleu, 0.01, seed)
-    found = overfitting.judge(record)
-    assert found.verdict == "overfitting"
-    assert found.best is not None
-    assert 150 <= found.steps[found.best] <= 300
-    assert found.rise == pytest.approx(validation(600) / validation(200) - 1, rel=0.25)
-    assert trained.judge(record).verdict != "still learning"
+    record = write_run(tmp_path, 600, 50, validation, lambda s: 0.1 + 40.0 / s, flat_bleu, 0.01, seed)
+    gap = judge_overfitting(record)
+    assert gap.verdict == "overfitting"
+    assert gap.best is not None
+    assert 150 <= gap.steps[gap.best] <= 300
+    assert gap.rise == pytest.approx(validation(600) / validation(200) - 1, rel=0.25)
+    assert judge_convergence(record).verdict != "still learning"
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_plateau_that_scatters_is_not_overfitting(tmp_path: Path, seed: int) -> None:
-    record = run_with(tmp_path, 600, 20, plateau, plateau, scatter=0.02, seed=seed)
-    assert overfitting.judge(record).verdict == "no overfitting"
+    record = write_run(tmp_path, 600, 20, plateau, plateau, scatter=0.02, seed=seed)
+    assert judge_overfitting(record).verdict == "no overfitting"
 
 
 def test_a_training_loss_that_leaves_a_flat_validation_loss_behind_widens_the_gap(tmp_path: Path) -> None:
-    record = run_with(tmp_path, 600, 50, plateau, lambda s: 1.6 - 0.002 * s)
-    assert overfitting.judge(record).verdict == "the gap widens"
+    record = write_run(tmp_path, 600, 50, plateau, lambda s: 1.6 - 0.002 * s)
+    assert judge_overfitting(record).verdict == "the gap widens"
 
 
 def test_the_gap_is_validation_minus_the_training_loss_before_it(tmp_path: Path) -> None:
-    found = overfitting.judge(run_with(tmp_path, 100, 50, lambda s: 3.0, lambda s: 1.0 if s > 75 else 2.0))
-    assert found.gap.tolist() == pytest.approx([1.0, 2.0])
+    gap = judge_overfitting(write_run(tmp_path, 100, 50, lambda s: 3.0, lambda s: 1.0 if s > 75 else 2.0))
+    assert gap.gap.tolist() == pytest.approx([1.0, 2.0])
 
 
-def test_own_losses_of_workers_are_averaged(tmp_path: Path) -> None:
+def test_losses_of_single_workers_are_averaged(tmp_path: Path) -> None:
     run = MadeUp(tmp_path, scope="worker")
     run.launch(range(1, 21), workers=2, scores={10: {"loss": 2.0}, 20: {"loss": 1.9}})
     path = tmp_path / "journal" / "worker-0001.jsonl"
     lines = path.read_text().replace('"loss": 7.5,', '"loss": 9.5,')
     path.write_text(lines)
-    steps, losses = overfitting.training_loss(Record.open(tmp_path))
+    steps, losses = measure_training_loss(Record.open(tmp_path))
     assert steps[0] == 1
     assert losses[0] == pytest.approx(8.5)
 
 
-def test_a_spent_learning_rate_is_said(tmp_path: Path) -> None:
-    run_with(tmp_path, 400, 50, lambda s: 1.0 + 30 * s**-0.5)
+def test_a_learning_rate_that_has_decayed_to_zero_is_mentioned(tmp_path: Path) -> None:
+    write_run(tmp_path, 400, 50, lambda s: 1.0 + 30 * s**-0.5)
     path = tmp_path / "journal" / "worker-0000.jsonl"
     lines = path.read_text().splitlines()
     last = max(i for i, line in enumerate(lines) if '"kind": "step"' in line)
     lines[last] = lines[last].replace('"lr": 0.001', '"lr": 0.0')
     path.write_text("\n".join(lines) + "\n")
     record = Record.open(tmp_path)
-    found = trained.judge(record)
-    assert found.rate_spent
-    assert "new run" in trained.answer(record, found).text
+    convergence = judge_convergence(record)
+    assert convergence.rate_spent
+    assert "new run" in trained.answer(Evidence(record)).text
 
 
-def test_evaluations_without_a_loss_are_said_to_have_none(tmp_path: Path) -> None:
+def test_evaluations_without_a_loss_are_mentioned(tmp_path: Path) -> None:
     run = MadeUp(tmp_path)
     run.launch(range(1, 101), workers=1, scores={step: {"hits": step} for step in range(10, 101, 10)}, metric="hits")
     report = make(tmp_path)
     for number in (2, 3):
-        (answer,) = [answer for answer in report.answers if answer.number == number]
+        answer = report.answers[number - 1]
         assert "the evaluations report no loss" in answer.text
         assert "there are" not in answer.text
 
 
-def test_images_are_not_told_to_use_dropout_and_their_changes_are_a_reason_for_a_gap(tmp_path: Path) -> None:
-    run_with(tmp_path, 600, 50, lambda s: 2.0 + 0.002 * abs(s - 200), lambda s: 0.1 + 40.0 / s, flat_bleu)
+def test_advice_for_images_names_augmentation_and_not_dropout(tmp_path: Path) -> None:
+    write_run(tmp_path, 600, 50, lambda s: 2.0 + 0.002 * abs(s - 200), lambda s: 0.1 + 40.0 / s, flat_bleu)
     augment = {"pad": 4, "flip": False, "cutout": 0}
     smooth = {"steps": 600, "label_smoothing": 0.0}
     MadeUp(tmp_path).config(data={"images": "here", "augment": augment}, train=smooth, model={"dropout": None})
     report = make(tmp_path)
-    (by_heart,) = [answer for answer in report.answers if answer.number == 3]
-    assert by_heart.short == "overfitting"
-    assert "The training loss is measured with augmented images, the validation loss without" in by_heart.text
+    overfitting = report.answers[2]
+    assert overfitting.short == "overfitting"
+    assert "The training loss is measured with augmented images, the validation loss without" in overfitting.text
     (stop,) = [one.what for one in report.advice if "stop near step 200" in one.what]
     assert "data.augment.cutout" in stop
     assert "dropout" not in stop

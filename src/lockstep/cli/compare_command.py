@@ -41,10 +41,10 @@ def compare(
         raise LockstepError("There is only one run to compare.", "Give two or more runs, or a folder of runs.", code=2)
     comparison = compare_runs({name: fetch_run(run) if is_remote(run) else Path(run) for name, run in places.items()})
     if html is not None:
-        from lockstep.explain.pages.compare_page import page
+        from lockstep.explain.pages.compare_page import render_comparison
 
         try:
-            write_atomically(html, page(comparison))
+            write_atomically(html, render_comparison(comparison))
         except OSError as error:
             raise disk_error(html, error, "name another file") from None
     if as_json:
@@ -61,7 +61,7 @@ def list_parts(comparison: "RunComparison", axis: str) -> "list[Table | Text]":
     """The tables and notes to print. Differences in the settings come first, because they explain the figures."""
     from rich.text import Text
 
-    from lockstep.explain.compare_rows import differences, figures
+    from lockstep.explain.compare_rows import list_differences, list_figures
 
     names = [side.name for side in comparison.sides]
     shown: list[Table | Text] = []
@@ -70,11 +70,11 @@ def list_parts(comparison: "RunComparison", axis: str) -> "list[Table | Text]":
         ("Differences of the environment", comparison.environment),
     ):
         if differing:
-            shown.append(_table(title, ["", *names], differences(differing)))
+            shown.append(_table(title, ["", *names], list_differences(differing)))
     if not shown:
         shown.append(_table("Settings and environment are the same", ["", *names], []))
     shown += [Text(f"{note}\n", style="yellow") for note in comparison.notes]
-    shown.append(_table("Figures", ["", *names], figures(comparison), right=True))
+    shown.append(_table("Figures", ["", *names], list_figures(comparison), right=True))
     wanted = dict.fromkeys(("training loss", "validation loss", comparison.metric))
     shown += [_curves(comparison, curve, axis) for curve in wanted if curve in comparison.shared]
     return shown

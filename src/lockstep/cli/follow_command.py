@@ -105,10 +105,11 @@ def _take_snapshots(folder: Path, every: float, once: bool) -> Iterator[Followed
             is_busy = record.run.busy()  # before the journals are read: a worker writes `stop` before it unlocks
             standings = follower.poll()[: len(hosts) or None]
             state = "running" if is_busy else _state(record, standings)
+            steps = record.setting("train.steps")
             yield {
                 "run": str(folder),
                 "state": state,
-                "steps": record.setting("train.steps"),
+                "steps": steps if isinstance(steps, int) else None,
                 "unit": follower.unit,
                 "workers": [_describe_worker(standing, hosts) for standing in standings],
             }

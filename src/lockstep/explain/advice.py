@@ -1,176 +1,210 @@
 """What to change, ranked by predicted gain. Every prediction is computed from this run's own figures."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
-from lockstep.explain.answers.duration import Duration
-from lockstep.explain.answers.overfitting import OVERFITTING, Overfitting
-from lockstep.explain.answers.trained import LEARNING, TRAINED, Trained
-from lockstep.explain.bottleneck import AVOIDABLE, IMBALANCE, INPUT, NETWORK, Bottleneck
+from lockstep.explain.evidence import Evidence
 from lockstep.explain.formatting import count, share
-from lockstep.explain.reading.machines import links
+from lockstep.explain.measures.bottleneck import AVOIDABLE, COMPUTE, IMBALANCE, INPUT, NETWORK, Bottleneck
+from lockstep.explain.measures.convergence import LEARNING, TRAINED, ScoreSeries
+from lockstep.explain.measures.loss_gap import OVERFITTING, LossGap
+from lockstep.explain.measures.wall_time import WallTime
+from lockstep.explain.reading.machines import list_link_probes
 from lockstep.explain.reading.record import Record
 from lockstep.explain.reading.steps import PHASES
 
 WORTH_SAYING = 0.03
+"""Smaller predicted gains are left out."""
 HALVES = ("allreduce", "sharded", "resilient")
 """Strategies that can send gradients in half as many bytes."""
 ENOUGH_EVALUATIONS = 8
-"""Half of them still make a curve."""
+"""From this number on, half of the evaluations still make a curve."""
+WALL_TIME, VALIDATION_LOSS = "wall time", "validation loss"
 
 
-@dataclass(frozen=True)
-class Advice:
-    """One proposed change. `gain` is a share of what `of` names; None when it cannot be predicted."""
+class AdviceFacts(TypedDict):
+    """A proposed change in the JSON of a report."""
 
     what: str
     gain: float | None
     of: str
     why: str
 
+
+@dataclass(frozen=True)
+class Advice:
+    """One proposed change. `gain` is a share of `gain_of`, or None when it cannot be predicted."""
+
+    what: str
+    gain: float | None
+    gain_of: str
+    why: str
+
     @property
     def gain_text(self) -> str:
-        return "not predicted" if self.gain is None else f"{share(self.gain)} of the {self.of}"
+        return "not predicted" if self.gain is None else f"{share(self.gain)} of the {self.gain_of}"
 
-    def facts(self) -> dict[str, Any]:
-        return {"what": self.what, "gain": self.gain, "of": self.of, "why": self.why}
+    def facts(self) -> AdviceFacts:
+        return {"what": self.what, "gain": self.gain, "of": self.gain_of, "why": self.why}
 
 
-def rank(
-    record: Record, duration: Duration, found: Bottleneck | None, trained: Trained, overfitting: Overfitting
-) -> list[Advice]:
-    """Changes with a gain of at least WORTH_SAYING, the largest first; those without a prediction come last. A cost within
-    the noise predicts no gain."""
-    all_of_it = [*_learning(record, trained, overfitting), *_wall(record, duration), *_settings(record)]
-    if found is not None and duration.wall:
-        training = sum(duration.parts[phase] for phase in PHASES) / duration.wall
-        all_of_it += _step(record, found, training)
-    worth = [one for one in all_of_it if one.gain is None or one.gain >= WORTH_SAYING]
+def list_advice(evidence: Evidence) -> list[Advice]:
+    """Returns changes with a gain of at least WORTH_SAYING, the largest first, and then those without a prediction. A cost
+    within the noise predicts no gain."""
+    record, wall, bottleneck = evidence.record, evidence.wall_time, evidence.bottleneck
+    advice = [*_advise_on_learning(evidence), *_advise_on_wall_time(record, wall), *_advise_on_settings(record)]
+    if bottleneck is not None and wall.total:
+        training = sum(wall.parts[phase] for phase in PHASES) / wall.total
+        advice += _advise_on_step(record, bottleneck, training)
+    worth = [one for one in advice if one.gain is None or one.gain >= WORTH_SAYING]
     return sorted(worth, key=lambda one: -(one.gain if one.gain is not None else -1.0))
 
 
-def _step(record: Record, found: Bottleneck, training: float) -> list[Advice]:
-    advice = []
-    budgets = {name: record.setting(f"batch.{name}") for name in ("words", "sentences", "images")}
-    given_as = [f"batch.{name}={2 * size}" for name, size in budgets.items() if isinstance(size, int)]
-    twice = given_as[0] if given_as else "a larger batch"
-    verdict = found.verdict
-    costs = {part: found.cost(part) if verdict.is_certain(part) else 0.0 for part in AVOIDABLE}
-    network, imbalance, given = (costs[part] * training for part in (NETWORK, IMBALANCE, INPUT))
-    counted = record.launch.get("strategy") != "sharded" or record.unit != "images"  # else sums of batch norm are in it
-    if counted and record.launch.get("strategy") in HALVES and record.setting("strategy.gradients") == "fp32":
-        cost = min(costs[NETWORK] - found.cost("sums"), _wire(record, found))
-        why = f"This halves the bytes sent, and sending them takes {share(cost)} of a step."
-        advice.append(Advice("Send gradients as bf16: strategy.gradients=bf16.", cost * training / 2, "wall time", why))
-    if found.workers > 1:
-        what = f"Exchange half as often: {twice}."
-        goes = f"{share(costs[NETWORK])} of a step goes to {verdict.activity(NETWORK)}"
-        why = f"{goes}. Larger batches change how a model learns: check the score."
-        advice.append(Advice(what, network / 2, "wall time", why))
-        if record.setting("batch.balance") is False and record.unit != "images":
-            why = "All workers wait for the one with the longest sentences."
-            advice.append(Advice("Divide the work evenly: batch.balance=true.", imbalance, "wall time", why))
-        elif found.steady and found.slowest is not None:
-            hosts = record.hosts
-            where = f" on {hosts[found.slowest]}" if found.slowest < len(hosts) else ""
-            why = (
-                "It computes longer than the others on the same work: another program, a slower device, or throttling."
-            )
-            what = f"Make worker {found.slowest}{where} as fast as the others."
-            advice.append(Advice(what, imbalance, "wall time", why))
-        else:
-            why = (
-                "The slowest worker varies. Differences between workers average out in larger batches, roughly with the "
-                "square root of the size."
-            )
-            advice.append(Advice(f"Even out the work: {twice}.", imbalance * (1 - 0.5**0.5), "wall time", why))
+def _advise_on_step(record: Record, bottleneck: Bottleneck, training: float) -> list[Advice]:
+    """Returns changes that shorten a step. `training` is the share of the wall time that steps take."""
+    verdict = bottleneck.verdict
+    costs = {part: bottleneck.cost(part) if verdict.is_certain(part) else 0.0 for part in AVOIDABLE}
+    advice = _advise_on_bytes(record, bottleneck, costs[NETWORK], training)
+    if bottleneck.workers > 1:
+        what = f"Exchange half as often: {_double_batch(record)}."
+        cost = f"{share(costs[NETWORK])} of a step goes to {verdict.activity(NETWORK)}"
+        why = f"{cost}. Larger batches change how a model learns: check the score."
+        advice.append(Advice(what, costs[NETWORK] * training / 2, WALL_TIME, why))
+        advice.append(_advise_on_imbalance(record, bottleneck, costs[IMBALANCE] * training))
     what = "Speed up the input: a faster disk, or fewer other programs on the machine."
     why = f"Waiting for the next batch costs {share(costs[INPUT])} of a step."
-    advice.append(Advice(what, given, "wall time", why))
+    advice.append(Advice(what, costs[INPUT] * training, WALL_TIME, why))
     if record.device == "cuda" or len(set(record.hosts)) > 1:
-        saved = found.cost("compute") * training / 2
+        gain = bottleneck.cost(COMPUTE) * training / 2
         why = (
             "With the same global batch, compute time halves; exchange, input and imbalance are assumed not to change."
         )
-        advice.append(Advice(f"Use twice as many workers ({2 * found.workers}).", saved, "wall time", why))
+        advice.append(Advice(f"Use twice as many workers ({2 * bottleneck.workers}).", gain, WALL_TIME, why))
     return advice
 
 
-def _wire(record: Record, found: Bottleneck) -> float:
-    """The least time that sending a step's bytes takes at the rate that a probe reached, as a share of the step. Sending
-    less can only save a part of this."""
-    rates = [float(line["probe_bits"]) for line in links(record) if isinstance(line.get("probe_bits"), int | float)]
+def _double_batch(record: Record) -> str:
+    """Returns the setting that doubles the batch."""
+    sizes = {name: record.setting(f"batch.{name}") for name in ("words", "sentences", "images")}
+    doubled = [f"batch.{name}={2 * size}" for name, size in sizes.items() if isinstance(size, int)]
+    return doubled[0] if doubled else "a larger batch"
+
+
+def _advise_on_bytes(record: Record, bottleneck: Bottleneck, network: float, training: float) -> list[Advice]:
+    strategy = record.run_line.get("strategy")
+    mixes_sums = strategy == "sharded" and record.unit == "images"  # its exchange contains synchronizing batch norm
+    if mixes_sums or strategy not in HALVES or record.setting("strategy.gradients") != "fp32":
+        return []
+    cost = min(network - bottleneck.cost("sums"), _estimate_wire_share(record, bottleneck))
+    why = f"This halves the bytes sent, and sending them takes {share(cost)} of a step."
+    return [Advice("Send gradients as bf16: strategy.gradients=bf16.", cost * training / 2, WALL_TIME, why)]
+
+
+def _estimate_wire_share(record: Record, bottleneck: Bottleneck) -> float:
+    """Returns the least time that sending the bytes of a step takes at the rate that a probe reached, as a share of the
+    step. Sending less can only save a part of this."""
+    probes = [line.get("probe_bits") for line in list_link_probes(record)]
+    rates = [float(rate) for rate in probes if isinstance(rate, int | float)]
     sent = float(np.nan_to_num(record.measured.primary.bytes_sent).mean())
-    return 8 * sent / rates[-1] / found.step if rates and rates[-1] > 0 and found.step else 1.0
+    return 8 * sent / rates[-1] / bottleneck.step if rates and rates[-1] > 0 and bottleneck.step else 1.0
 
 
-def _wall(record: Record, duration: Duration) -> list[Advice]:
-    if not duration.wall:
+def _advise_on_imbalance(record: Record, bottleneck: Bottleneck, gain: float) -> Advice:
+    if record.setting("batch.balance") is False and record.unit != "images":
+        why = "All workers wait for the one with the longest sentences."
+        return Advice("Divide the work evenly: batch.balance=true.", gain, WALL_TIME, why)
+    if bottleneck.steady and bottleneck.slowest is not None:
+        hosts = record.hosts
+        where = f" on {hosts[bottleneck.slowest]}" if bottleneck.slowest < len(hosts) else ""
+        why = "It computes longer than the others on the same work: another program, a slower device, or throttling."
+        return Advice(f"Make worker {bottleneck.slowest}{where} as fast as the others.", gain, WALL_TIME, why)
+    why = (
+        "The slowest worker varies. Differences between workers average out in larger batches, roughly with the "
+        "square root of the size."
+    )
+    return Advice(f"Even out the work: {_double_batch(record)}.", gain * (1 - 0.5**0.5), WALL_TIME, why)
+
+
+def _advise_on_wall_time(record: Record, wall: WallTime) -> list[Advice]:
+    """Returns changes that shorten what happens between steps."""
+    if not wall.total:
         return []
     advice = []
-    evaluations, checkpoints = (duration.parts[part] / duration.wall for part in ("evaluation", "checkpoints"))
+    evaluations, checkpoints = (wall.parts[part] / wall.total for part in ("evaluation", "checkpoints"))
     every = record.setting("train.evaluate_every")
-    if isinstance(every, int) and every < record.reached and len(record.evaluations) >= ENOUGH_EVALUATIONS:
+    if isinstance(every, int) and every < record.last_step and len(record.evaluations) >= ENOUGH_EVALUATIONS:
         why = f"Evaluation took {share(evaluations)} of the wall time."
         what = f"Evaluate half as often: train.evaluate_every={2 * every}."
-        advice.append(Advice(what, evaluations / 2, "wall time", why))
+        advice.append(Advice(what, evaluations / 2, WALL_TIME, why))
     every = record.setting("train.checkpoint_every")
-    if isinstance(every, int) and every < record.reached:
+    if isinstance(every, int) and every < record.last_step:
         why = f"Checkpoints took {share(checkpoints)} of the wall time. A killed run then loses up to twice as many steps."
         what = f"Save half as often: train.checkpoint_every={2 * every}."
-        advice.append(Advice(what, checkpoints / 2, "wall time", why))
-    if duration.redone > 0:
-        redone = duration.redone / duration.wall
-        why = f"{share(redone)} of the wall time was lost in launches that were killed and had to be computed again."
-        what = "Save more often: a smaller train.checkpoint_every."
-        advice.append(
-            Advice(what, redone / 2 - checkpoints, "wall time", f"{why} Saving twice as often would halve that.")
+        advice.append(Advice(what, checkpoints / 2, WALL_TIME, why))
+    if wall.redone > 0:
+        redone = wall.redone / wall.total
+        why = (
+            f"{share(redone)} of the wall time was lost in launches that were killed and had to be computed again. Saving "
+            "twice as often would halve that."
         )
+        what = "Save more often: a smaller train.checkpoint_every."
+        advice.append(Advice(what, redone / 2 - checkpoints, WALL_TIME, why))
     return advice
 
 
-def _learning(record: Record, trained: Trained, overfitting: Overfitting) -> list[Advice]:
-    loss, goal = trained.loss, record.setting("train.steps")
-    if overfitting.verdict == OVERFITTING and overfitting.best is not None:
-        best = count(overfitting.steps[overfitting.best])
-        why = f"The validation loss was lowest at step {best}; training beyond it made the loss worse."
-        more = "text, a larger model.dropout"
-        if record.setting("data.images"):
-            more = "images, a data.augment.cutout of a quarter to half their width, a larger optimizer.weight_decay"
-        what = f"Use more {more}, or stop near step {best}."
-        return [Advice(what, overfitting.rise / (1 + overfitting.rise), "validation loss", why)]
-    if trained.verdict == LEARNING and loss.curve is not None and loss.values[-1] and isinstance(goal, int):
-        unfinished = record.reached < goal
-        factor = goal / record.reached if unfinished else 2.0
-        gain = -loss.curve.change(factor).value / float(loss.values[-1])
-        if unfinished:
-            what = f"Continue training to the goal, step {count(goal)}."
-        elif trained.rate_spent:
-            what = f"Train twice as long, train.steps={2 * goal}, in a new run: here the learning rate has decayed to zero."
-        else:
-            what = f"Train twice as long: resume with train.steps={2 * goal}."
-        return [Advice(what, gain, "validation loss", f"Extrapolated from {len(loss.values)} evaluations.")]
-    if trained.verdict == TRAINED and len(loss.values) >= ENOUGH_EVALUATIONS:
+def _advise_on_learning(evidence: Evidence) -> list[Advice]:
+    record, convergence, gap = evidence.record, evidence.convergence, evidence.loss_gap
+    loss = convergence.loss
+    if gap.verdict == OVERFITTING and gap.best is not None:
+        return [_advise_against_overfitting(record, gap, count(gap.steps[gap.best]))]
+    if convergence.verdict == LEARNING:
+        return _advise_to_continue(record, loss, convergence.rate_spent)
+    if convergence.verdict == TRAINED and len(loss.values) >= ENOUGH_EVALUATIONS:
         enough = loss.steps[np.flatnonzero(loss.values <= loss.values.min() + loss.worth)[0]]
         saved = 1.0 - float(enough / loss.steps[-1])
         why = f"From step {count(enough)} on, the validation loss was within 1 % of its best."
-        return [Advice("Stop earlier next time: fewer train.steps, or train.patience=3.", saved, "wall time", why)]
+        return [Advice("Stop earlier next time: fewer train.steps, or train.patience=3.", saved, WALL_TIME, why)]
     return []
 
 
-def _settings(record: Record) -> list[Advice]:
+def _advise_against_overfitting(record: Record, gap: LossGap, best: str) -> Advice:
+    more = "text, a larger model.dropout"
+    if record.setting("data.images"):
+        more = "images, a data.augment.cutout of a quarter to half their width, a larger optimizer.weight_decay"
+    what = f"Use more {more}, or stop near step {best}."
+    why = f"The validation loss was lowest at step {best}; training beyond it made the loss worse."
+    return Advice(what, gap.rise / (1 + gap.rise), VALIDATION_LOSS, why)
+
+
+def _advise_to_continue(record: Record, loss: ScoreSeries, rate_spent: bool) -> list[Advice]:
+    goal = record.setting("train.steps")
+    if loss.curve is None or not loss.values[-1] or not isinstance(goal, int):
+        return []
+    is_unfinished = record.last_step < goal
+    factor = goal / record.last_step if is_unfinished else 2.0
+    gain = -loss.curve.predict_change(factor).value / float(loss.values[-1])
+    if is_unfinished:
+        what = f"Continue training to the goal, step {count(goal)}."
+    elif rate_spent:
+        what = f"Train twice as long, train.steps={2 * goal}, in a new run: here the learning rate has decayed to zero."
+    else:
+        what = f"Train twice as long: resume with train.steps={2 * goal}."
+    return [Advice(what, gain, VALIDATION_LOSS, f"Extrapolated from {len(loss.values)} evaluations.")]
+
+
+def _advise_on_settings(record: Record) -> list[Advice]:
     advice = []
-    if record.launch.get("emulated"):
+    if record.run_line.get("emulated"):
         why = "This hardware does not support the configured precision: it is emulated and slower than fp32."
         advice.append(Advice("Use train.precision=fp32 here.", None, "", why))
-    threads = record.launch.get("threads")
-    known = record.environment.get("workers")
-    cores = known[0].get("cores") if isinstance(known, list) and known and isinstance(known[0], dict) else None
+    threads = record.run_line.get("threads")
+    cores = next(iter(record.environment_of_workers), {}).get("cores")
     if isinstance(threads, int) and isinstance(cores, int) and record.hosts and record.device == "cpu":
         here = record.hosts.count(record.hosts[0])
-        if here * threads > cores and max(1, cores // here) < threads:
+        fewer = max(1, cores // here)
+        if here * threads > cores and fewer < threads:
             why = f"{here} workers with {threads} threads each oversubscribe {cores} cores."
-            advice.append(Advice(f"Use fewer threads: train.threads={max(1, cores // here)}.", None, "", why))
+            advice.append(Advice(f"Use fewer threads: train.threads={fewer}.", None, "", why))
     return advice

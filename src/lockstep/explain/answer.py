@@ -1,14 +1,44 @@
-"""What an answer is made of: words, figures that name their measurement, and charts."""
+"""What an answer consists of: words, figures with their measurement, and charts."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 Tone = Literal["good", "mind", "plain", "unknown"]
-"""How the short answer is to be taken: well, with care, as a plain fact, or as not known yet."""
+"""The colour of the short answer: good news, a warning, a plain fact, or not known yet."""
 NOT_MEASURED = "not measured"
 TOO_EARLY = "too early to say"
+
+
+PlotlyPart = dict[str, Any]
+"""A trace, an axis or another part of a plotly figure, as plotly's reference describes it."""
+
+
+class PlotlyFigure(TypedDict):
+    """Colours are names of the style sheet's variables."""
+
+    data: list[PlotlyPart]
+    layout: PlotlyPart
+
+
+class FigureFacts(TypedDict):
+    """A figure in the JSON of a report."""
+
+    name: str
+    value: float | None
+    text: str
+    measured: str
+
+
+class AnswerFacts(TypedDict):
+    """An answer in the JSON of a report."""
+
+    number: int
+    question: str
+    short: str
+    answer: str
+    figures: list[FigureFacts]
 
 
 @dataclass(frozen=True)
@@ -18,28 +48,31 @@ class Figure:
     name: str
     text: str
     measured: str
-    value: Any = None  # as a plain number in base units, for programs
+    value: float | None = None  # in base units, for programs
+
+    def facts(self) -> FigureFacts:
+        value = self.value if self.value is None or math.isfinite(self.value) else None  # JSON has no NaN
+        return {"name": self.name, "value": value, "text": self.text, "measured": self.measured}
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawing, the sentence that says the same, and its figures as a table."""
+    """A drawing, a sentence with the same content, and the figures as a table."""
 
     name: str  # unique in a report, in letters and dashes
     title: str
-    says: str
-    figure: dict[str, Any]  # plotly's data and layout; colours are names of the style sheet's variables
+    description: str
+    figure: PlotlyFigure
     heads: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     height: int = 300
-    legend: tuple[tuple[str, str], ...] = ()  # names and colours, where they are not written beside what they name
+    legend: tuple[tuple[str, str], ...] = ()  # names and colours, where the drawing itself has no labels
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One of the eleven questions with its answer."""
+    """A question of the report with its answer."""
 
-    number: int
     question: str
     short: str
     text: str
@@ -47,26 +80,20 @@ class Answer:
     figures: list[Figure] = field(default_factory=list)
     charts: list[Chart] = field(default_factory=list)
 
-    def facts(self) -> dict[str, Any]:
-        figures = [
-            {"name": figure.name, "value": _finite(figure.value), "text": figure.text, "measured": figure.measured}
-            for figure in self.figures
-        ]
-        return {"number": self.number, "question": self.question, "short": self.short} | {
+    def facts(self, number: int) -> AnswerFacts:
+        """Returns the answer for programs. `number` is the place of the question in the report, from 1 on."""
+        return {
+            "number": number,
+            "question": self.question,
+            "short": self.short,
             "answer": self.text,
-            "figures": figures,
+            "figures": [figure.facts() for figure in self.figures],
         }
 
 
-def _finite(value: Any) -> Any:
-    """JSON has no NaN."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def make_figure(name: str, value: float, format_value: Callable[[float], str], measured: str) -> Figure:
+    return Figure(name, format_value(value), measured, value)
 
 
-def told(name: str, value: float, unit: Callable[[float], str], measured: str) -> Figure:
-    """A figure that is a number, written as its unit wants it."""
-    return Figure(name, unit(value), measured, value)
-
-
-def missing(name: str, why: str) -> Figure:
-    return Figure(name, NOT_MEASURED, why)
+def make_missing_figure(name: str, reason: str) -> Figure:
+    return Figure(name, NOT_MEASURED, reason)

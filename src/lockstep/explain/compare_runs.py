@@ -1,25 +1,26 @@
-"""Runs side by side: what differs between them first, then figures and curves on axes that can be compared."""
+"""Compares runs: what differs between them, their figures, and their curves over steps, words and time."""
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from pydantic import JsonValue
 
-from lockstep.explain.reading.machines import machines
+from lockstep.explain.reading.json_access import get_dict
+from lockstep.explain.reading.machines import read_machines
 from lockstep.explain.reading.record import Record
 from lockstep.explain.reading.steps import Column
-from lockstep.explain.summary import Summary, summary_of
+from lockstep.explain.summary import Summary, summarise_record
 from lockstep.settings import flat
 
 MOST_POINTS = 300
 PLACES = ("data.folder", "data.corpus", "data.images")
-"""Where text or images lie says nothing; its digest does."""
+"""Settings that do not count as a difference when the digest of the data is the same."""
 
 
 @dataclass(frozen=True)
 class ComparedCurve:
-    """Values along all three axes, point by point."""
+    """A curve over three axes: every list has one entry per point."""
 
     step: list[float] = field(default_factory=list)
     words: list[float] = field(default_factory=list)
@@ -32,8 +33,8 @@ class ComparedCurve:
         ):
             axis.append(number)
 
-    def thinned(self, most: int = MOST_POINTS) -> "ComparedCurve":
-        """Means of neighbours, so that a long run does not make a large page."""
+    def thin(self, most: int = MOST_POINTS) -> "ComparedCurve":
+        """Returns at most `most` points, each the mean of neighbours, so that a long run does not make a large page."""
         size = -(-len(self.value) // most)
         if size <= 1:
             return self
@@ -41,8 +42,8 @@ class ComparedCurve:
         axes = (self.step, self.words, self.seconds, self.value)
         return ComparedCurve(*([sum(axis[i : i + size]) / len(axis[i : i + size]) for i in parts] for axis in axes))
 
-    def reached(self, score: float, higher_is_better: bool) -> tuple[float, float, float] | None:
-        """Step, words and seconds of the first point that is as good."""
+    def find_first(self, score: float, higher_is_better: bool) -> tuple[float, float, float] | None:
+        """Returns step, words and seconds of the first point that is at least as good as the score."""
         for place, value in enumerate(self.value):
             if value >= score if higher_is_better else value <= score:
                 return self.step[place], self.words[place], self.seconds[place]
@@ -51,16 +52,16 @@ class ComparedCurve:
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """One of the runs."""
+    """One of the compared runs."""
 
     name: str
     summary: Summary
-    settings: dict[str, Any]
-    environment: dict[str, Any]  # machines, versions, data: by a name that a person understands
+    settings: dict[str, JsonValue]
+    environment: dict[str, JsonValue]  # machines, versions, data, by names for people
     curves: dict[str, ComparedCurve]  # training loss, and every score of the evaluations
     seconds: float  # of all launches, pauses between them left out
     words: float
-    resident: float | None  # most memory of worker 0
+    resident: float | None  # largest memory of worker 0, bytes
     higher_is_better: bool
 
     @property
@@ -76,7 +77,7 @@ def _curve_name(score: str) -> str:
 @dataclass(frozen=True)
 class Difference:
     what: str
-    values: list[Any]  # one per run
+    values: list[JsonValue]  # one per run
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,9 @@ class RunComparison:
     sides: list[ComparedRun]
     settings: list[Difference]
     environment: list[Difference]
-    notes: list[str]  # what must be known before figures are compared
-    target: float | None  # the best score that all reached
-    reached: list[tuple[float, float, float] | None]  # when each did: step, words, seconds
+    notes: list[str]  # warnings about figures that cannot be compared directly
+    target: float | None  # the best score that all runs reached
+    reached: list[tuple[float, float, float] | None]  # when each run reached it: step, words, seconds
 
     @property
     def metric(self) -> str:
@@ -94,7 +95,7 @@ class RunComparison:
 
     @property
     def axes(self) -> dict[str, str]:
-        """What curves run along, by the names of a curve's numbers."""
+        """Titles of the axes, by the names of the lists of a curve."""
         unit, seconds = self.sides[0].summary.unit, "seconds of training, pauses between launches left out"
         return {"step": "step", "words": unit, "seconds": seconds}
 
@@ -104,21 +105,22 @@ class RunComparison:
         first, *others = (side.curves for side in self.sides)
         return [name for name in first if all(name in side and side[name].value for side in (first, *others))]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, JsonValue]:
+        """Returns the comparison for programs, with thinned curves."""
         facts = asdict(self)
         for side, known in zip(facts["sides"], self.sides, strict=True):
             side["summary"].pop("examples")
-            side["curves"] = {name: asdict(curve.thinned()) for name, curve in known.curves.items()}
+            side["curves"] = {name: asdict(curve.thin()) for name, curve in known.curves.items()}
         axes = ("step", "words", "seconds")
         facts["reached"] = [None if place is None else dict(zip(axes, place, strict=True)) for place in self.reached]
         return facts | {"metric": self.metric}
 
 
 def compare(runs: dict[str, Path]) -> RunComparison:
-    """`runs` by the names under which they are shown."""
-    sides = [_side(name, path) for name, path in runs.items()]
-    settings = _differing(_without_ignored([side.settings for side in sides]))
-    environment = _differing([side.environment for side in sides])
+    """Compares runs; the keys of `runs` are the names under which they are shown."""
+    sides = [_read_side(name, path) for name, path in runs.items()]
+    settings = _list_differences(_drop_ignored([side.settings for side in sides]))
+    environment = _list_differences([side.environment for side in sides])
     same_data = not any(one.what == "corpus" for one in environment)
     if same_data:
         settings = [one for one in settings if one.what not in PLACES]
@@ -128,15 +130,15 @@ def compare(runs: dict[str, Path]) -> RunComparison:
     if len(scores) == len(sides):
         best = [(max if higher else min)(curve.value) for curve in scores]
         target = min(best) if higher else max(best)
-        reached = [curve.reached(target, higher) for curve in scores]
-    return RunComparison(sides, settings, environment, _notes(sides, settings, environment), target, reached)
+        reached = [curve.find_first(target, higher) for curve in scores]
+    return RunComparison(sides, settings, environment, _list_notes(sides, settings, environment), target, reached)
 
 
-def _side(name: str, path: Path) -> ComparedRun:
+def _read_side(name: str, path: Path) -> ComparedRun:
     record = Record(path)
-    summary, steps = summary_of(record), record.primary.steps
+    summary, steps = summarise_record(record), record.primary.steps
     clock = _Clock(record)
-    # Where a worker does not take every step, those of the others are as large as its own.
+    # A worker may not take every step: the steps of the others count as having as many words as its own.
     words = np.cumsum(np.nan_to_num(steps.global_words) * np.diff(steps.step, prepend=0.0))
     known = np.isfinite(steps.loss)
     axes = (steps.step[known], words[known], clock.seconds(steps.time[known]), steps.loss[known])
@@ -153,17 +155,17 @@ def _side(name: str, path: Path) -> ComparedRun:
         name,
         summary,
         flat(record.config),
-        _environment(record),
+        _describe_environment(record),
         curves,
         clock.total,
         float(words[-1]) if len(words) else 0.0,
-        machines(record).resident.get(record.primary.rank),
+        read_machines(record).resident.get(record.primary.rank),
         record.higher_is_better,
     )
 
 
 class _Clock:
-    """Time stamps as seconds of training: between two launches the clock stands still."""
+    """Converts time stamps to seconds of training. The time between two launches does not count."""
 
     def __init__(self, record: Record) -> None:
         spans = [(launch.begin, launch.end) for launch in record.launches] or [(0.0, 0.0)]
@@ -177,45 +179,46 @@ class _Clock:
         return self._before[launch] + times - self._begins[launch]
 
 
-def _environment(record: Record) -> dict[str, Any]:
-    """What a run ran on. Workers and machines come first: they decide what times mean."""
-    known, launch = record.environment, record.launch
-    workers = [worker for worker in known.get("workers", []) if isinstance(worker, dict)]
+def _describe_environment(record: Record) -> dict[str, JsonValue]:
+    """Returns what a run ran on. Workers and machines come first, because times depend on them."""
+    known, launch = record.environment, record.run_line
     machines = dict.fromkeys(
-        f"{one.get('host')}: {one.get('device_name')}, {one.get('cores')} cores" for one in workers
+        f"{worker.get('host')}: {worker.get('device_name')}, {worker.get('cores')} cores"
+        for worker in record.environment_of_workers
     )
-    found: dict[str, Any] = {
+    batch = get_dict(record.choices.get("batch"))
+    environment: dict[str, JsonValue] = {
         "workers": launch.get("workers"),
         "machines": "; ".join(machines),
         "strategy": launch.get("strategy"),
         "precision": launch.get("precision"),
         "threads per worker": launch.get("threads"),
-        "batch": {name: value for name, value in record.choices.get("batch", {}).items() if value is not None},
+        "batch": {name: value for name, value in batch.items() if value is not None},
         "corpus": str(record.data.get("digest", ""))[:12],
         "platform": known.get("platform"),
     }
-    return found | dict(known.get("versions", {}))
+    return environment | get_dict(known.get("versions"))
 
 
-def _without_ignored(sides: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Version 0.1.0 wrote the settings of all strategies into every config. Those that another run of the same strategy
-    does not have had no effect, and are left out."""
+def _drop_ignored(sides: list[dict[str, JsonValue]]) -> list[dict[str, JsonValue]]:
+    """Drops settings that had no effect: version 0.1.0 wrote those of all strategies into every config, and another run of
+    the same strategy does not have them."""
     strategies = [side.get("strategy.name") for side in sides]
-    kept = []
+    effective = []
     for side, strategy in zip(sides, strategies, strict=True):
         same = [other for other, name in zip(sides, strategies, strict=True) if name == strategy]
         own = (key for key in side if not key.startswith("strategy.") or all(key in other for other in same))
-        kept.append({key: side[key] for key in own})
-    return kept
+        effective.append({key: side[key] for key in own})
+    return effective
 
 
-def _differing(sides: list[dict[str, Any]]) -> list[Difference]:
+def _list_differences(sides: list[dict[str, JsonValue]]) -> list[Difference]:
     names = list(dict.fromkeys(name for side in sides for name in side))
-    found = [Difference(name, [side.get(name) for side in sides]) for name in names]
-    return [one for one in found if any(value != one.values[0] for value in one.values)]
+    differences = [Difference(name, [side.get(name) for side in sides]) for name in names]
+    return [one for one in differences if any(value != one.values[0] for value in one.values)]
 
 
-def _notes(sides: list[ComparedRun], settings: list[Difference], environment: list[Difference]) -> list[str]:
+def _list_notes(sides: list[ComparedRun], settings: list[Difference], environment: list[Difference]) -> list[str]:
     changed = {one.what: one.values for one in settings + environment}
     notes = []
     if "machines" in changed:

@@ -1,4 +1,4 @@
-"""Numbers formatted for people."""
+"""Formats numbers for people."""
 
 import math
 import time
@@ -7,7 +7,7 @@ MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 
 
 def number(value: float, digits: int = 3) -> str:
-    """About `digits` significant digits, with separators: 0.0123, 1.23, 12,300."""
+    """Formats about `digits` significant digits, with separators: 0.0123, 1.23, 12,300."""
     if not math.isfinite(value):
         return "not known"
     if value == 0:
@@ -18,8 +18,8 @@ def number(value: float, digits: int = 3) -> str:
     return f"{value:,.{max(0, digits - 1 - size)}f}"
 
 
-def fine(value: float) -> str:
-    """Four digits, where three would hide what changes."""
+def precise(value: float) -> str:
+    """Formats four significant digits, where three would hide the change."""
     return number(value, 4)
 
 
@@ -28,7 +28,7 @@ def count(value: float) -> str:
 
 
 def share(value: float) -> str:
-    """0.1234 -> '12.3 %'; small shares keep a digit that says something."""
+    """Formats 0.1234 as '12.3 %', and shares that would round to zero as 'less than 0.1 %'."""
     percent = 100 * value
     if percent and abs(percent) < 0.1:
         return "less than 0.1 %" if percent > 0 else "more than -0.1 %"
@@ -36,7 +36,7 @@ def share(value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """Short times with three digits, long ones in hours and minutes."""
+    """Formats short times with three digits, long ones in minutes, hours or days."""
     if value < 0:
         return f"-{seconds(-value)}"
     if value < 1e-3:
@@ -46,8 +46,8 @@ def seconds(value: float) -> str:
     if value < 100.0:
         return f"{number(value)} s"
     if value < HOUR:
-        whole = round(value)
-        return f"{whole // 60} min {whole % 60} s"
+        rounded = round(value)
+        return f"{rounded // 60} min {rounded % 60} s"
     minutes = round(value / MINUTE)
     if value < 2 * DAY:
         return f"{minutes // 60} h {minutes % 60} min"
@@ -62,13 +62,13 @@ def megabytes(value: float) -> str:
     return f"{number(value / 1e6)} MB" if value >= 1e5 or not value else f"{number(value / 1e3)} kB"
 
 
-def plain(value: float) -> str:
-    """Four digits and no more zeros than needed: 0.003, 1e-05."""
+def compact(value: float) -> str:
+    """Formats up to four digits without trailing zeros: 0.003, 1e-05."""
     return f"{value:.4g}"
 
 
-def metric(value: float) -> str:
-    """46_100_000 -> '46.1 M', for a unit to follow."""
+def si_number(value: float) -> str:
+    """Formats 46_100_000 as '46.1 M'. A unit is to follow."""
     prefixes = ["", "k", "M", "G", "T", "P"]
     while value >= 999.5 and len(prefixes) > 1:
         value, prefixes = value / 1000, prefixes[1:]
@@ -76,26 +76,28 @@ def metric(value: float) -> str:
 
 
 def bits(value: float) -> str:
-    """A rate in bits per second."""
-    return f"{metric(value)}bit/s"
+    """Formats a rate in bits per second."""
+    return f"{si_number(value)}bit/s"
 
 
 def flops(value: float) -> str:
-    return f"{metric(value)}FLOP/s"
+    return f"{si_number(value)}FLOP/s"
 
 
-def moment(value: float) -> str:
+def timestamp(value: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(value))
 
 
 def plural(how_many: float, noun: str) -> str:
+    """Formats a number with its noun: 1 step, 2 steps."""
     return f"{count(how_many)} {noun}{'' if how_many == 1 else 's'}"
 
 
-def there_are(how_many: float, noun: str) -> str:
+def state_count(how_many: float, noun: str) -> str:
+    """Returns 'there is 1 step' or 'there are 2 steps'."""
     return f"there {'is' if how_many == 1 else 'are'} {plural(how_many, noun)}"
 
 
-def shown(metric: str) -> str:
-    """A score's name as its makers write it."""
+def score_title(metric: str) -> str:
+    """Returns the name of a score as its authors write it."""
     return {"sacrebleu": "sacreBLEU"}.get(metric, metric)

@@ -1,14 +1,16 @@
-"""The run beside a known training of the same recipe: Transformer-base on WMT16 English-German, field report 3."""
+"""Compares a run with a published training of the same recipe: Transformer-base on WMT16 English-German, field report 3."""
 
 from dataclasses import dataclass
+from typing import TypedDict
 
 import numpy as np
 
-from lockstep.explain.answer import Chart, Figure, Tone, missing, told
-from lockstep.explain.answers.overfitting import training_loss
-from lockstep.explain.answers.rate import ROUNDING, Schedule
-from lockstep.explain.formatting import count, fine, number, plain, plural, share
+from lockstep.explain.answer import Chart, Figure, Tone, make_figure, make_missing_figure
+from lockstep.explain.formatting import compact, count, number, plural, precise, share
+from lockstep.explain.measures.loss_gap import measure_training_loss
+from lockstep.explain.measures.schedule_formula import ROUNDING, ScheduleFormula
 from lockstep.explain.pages import charts
+from lockstep.explain.reading.json_access import get_dict
 from lockstep.explain.reading.record import Record
 
 SCORE = "Eval_BLEU_Score"
@@ -19,7 +21,7 @@ LOSS_STEP, LOSS = 50_000.0, 1.5905
 SENTENCES = 512
 """Pairs in a step of the reference: 4 GPUs with 128 each."""
 NEAR = 0.005
-"""Closer than this to the reference is on track."""
+"""A score within this distance of the reference is on track."""
 RECIPE = {
     "model.encoder_layers": 6,
     "model.decoder_layers": 6,
@@ -32,12 +34,19 @@ RECIPE = {
     "data.vocabulary.size": 32768,
 }
 AHEAD, ON_TRACK, BEHIND, TOO_EARLY = "ahead", "on track", "behind", "too early to compare"
-FORMULA = Schedule("noam", peak=1.0, factor=2.0, warmup=8000, floor=0.0, steps=300_000, width=512)
+FORMULA = ScheduleFormula("noam", peak=1.0, factor=2.0, warmup=8000, floor=0.0, steps=300_000, width=512)
 CAUTION = (
     "Eval_BLEU_Score is computed with teacher forcing: the model predicts each piece from the correct previous ones. It is "
     "not BLEU and can only be compared with curves of this recipe. An untrained model with tied embeddings scores about "
     "0.9, because it repeats its input; the score then falls towards 0 in the first steps and rises from there."
 )
+
+
+class ReferenceFacts(TypedDict):
+    """The comparison in the JSON of a report."""
+
+    verdict: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -48,85 +57,103 @@ class ReferenceComparison:
     figures: list[Figure]
     charts: list[Chart]
 
+    def facts(self) -> ReferenceFacts:
+        return {"verdict": self.verdict, "text": self.text}
 
-def applies(record: Record) -> bool:
+
+def follows_recipe(record: Record) -> bool:
     return all(record.setting(key) == value for key, value in RECIPE.items())
 
 
-def score_at(step: float) -> float:
-    """The reference between its points, straight over the logarithm of the step."""
+def interpolate_score(step: float) -> float:
+    """Returns the score of the reference, interpolated over the logarithm of the step."""
     return float(np.interp(np.log(step), np.log(STEPS), SCORES))
 
 
 def compare(record: Record) -> ReferenceComparison | None:
-    """None when the run follows another recipe."""
-    if not applies(record):
+    """Returns None when the run follows another recipe."""
+    if not follows_recipe(record):
         return None
-    steps, scores = record.scores(SCORE)
-    tones: dict[str, Tone] = {AHEAD: "good", ON_TRACK: "good", BEHIND: "mind"}
-    figures = list[Figure]()
-    if len(steps) and steps[-1] >= STEPS[0]:
-        score, wanted, at = float(scores[-1]), score_at(float(steps[-1])), f"step {count(steps[-1])}"
-        away = score - wanted
-        verdict = AHEAD if away > NEAR else BEHIND if away < -NEAR else ON_TRACK
-        figures = [
-            told(SCORE, score, number, f"last evaluation, {at}"),
-            told(
-                "reference there", wanted, number, f"field report 3, straight between its points over log(step), {at}"
-            ),
-            told("difference", away, lambda value: f"{value:+.3f}", f"within {NEAR} is on track"),
-        ]
-        text = f"{SCORE} is {number(score)} at {at}, where the reference had {number(wanted)}."
-    else:
-        verdict, last = TOO_EARLY, count(steps[-1] if len(steps) else 0)
-        text = f"The reference curve begins at step {count(STEPS[0])}, and the last evaluation was at step {last}."
-    losses_at, losses = record.scores("loss")
-    if len(losses_at) and losses_at[-1] >= LOSS_STEP:
-        there = float(np.interp(LOSS_STEP, losses_at, losses))
+    verdict, text, figures = _compare_score(record)
+    steps, losses = record.scores("loss")
+    if len(steps) and steps[-1] >= LOSS_STEP:
+        loss = float(np.interp(LOSS_STEP, steps, losses))
         how = f"between the nearest evaluations; the reference had {LOSS}, field report 1"
-        figures.append(told("validation loss at 50,000 steps", there, fine, how))
-    batch = (record.choices.get("batch") or {}).get("sentences")
+        figures.append(make_figure("validation loss at 50,000 steps", loss, precise, how))
+    batch = get_dict(record.choices.get("batch")).get("sentences")
     if isinstance(batch, int) and batch != SENTENCES:
         text += (
             f" A step has {plural(batch, 'pair')} here and {SENTENCES} in the reference: equal steps are unequal work."
         )
-    figures += _rate(record)
+    figures.append(_compare_rate(record))
+    tones: dict[str, Tone] = {AHEAD: "good", ON_TRACK: "good", BEHIND: "mind"}
+    drawn = [_draw_score(record), *_draw_losses(record), _draw_rate(record)]
     text = f"{verdict.capitalize()}: {text} {CAUTION}"
-    return ReferenceComparison(verdict, text, tones.get(verdict, "unknown"), figures, _charts(record))
+    return ReferenceComparison(verdict, text, tones.get(verdict, "unknown"), figures, drawn)
 
 
-def _rate(record: Record) -> list[Figure]:
+def _compare_score(record: Record) -> tuple[str, str, list[Figure]]:
+    """Returns the verdict, a sentence and the figures of the last evaluation."""
+    steps, scores = record.scores(SCORE)
+    if not len(steps) or steps[-1] < STEPS[0]:
+        last = count(steps[-1] if len(steps) else 0)
+        text = f"The reference curve begins at step {count(STEPS[0])}, and the last evaluation was at step {last}."
+        return TOO_EARLY, text, []
+    score, expected, at = float(scores[-1]), interpolate_score(float(steps[-1])), f"step {count(steps[-1])}"
+    difference = score - expected
+    verdict = AHEAD if difference > NEAR else BEHIND if difference < -NEAR else ON_TRACK
+    how = f"field report 3, straight between its points over log(step), {at}"
+    figures = [
+        make_figure(SCORE, score, number, f"last evaluation, {at}"),
+        make_figure("reference there", expected, number, how),
+        make_figure("difference", difference, lambda value: f"{value:+.3f}", f"within {NEAR} is on track"),
+    ]
+    return verdict, f"{SCORE} is {number(score)} at {at}, where the reference had {number(expected)}.", figures
+
+
+def _compare_rate(record: Record) -> Figure:
     steps = record.primary.steps
     if not len(steps):
-        return [missing("learning rate", "no step in the journal")]
+        return make_missing_figure("learning rate", "no step in the journal")
     away = float(np.nanmax(np.abs(steps.rate / FORMULA.at(steps.step) - 1.0)))
     how = f"largest of {count(len(steps))} steps against {FORMULA.formula}"
-    return [told("learning rate, away from the reference", away if away > ROUNDING else 0.0, share, how)]
+    return make_figure("learning rate, away from the reference", away if away > ROUNDING else 0.0, share, how)
 
 
-def _charts(record: Record) -> list[Chart]:
+def _draw_score(record: Record) -> Chart:
     steps, scores = record.scores(SCORE)
     grid = np.geomspace(STEPS[0], STEPS[-1], 60)
-    reference = charts.Line("reference", grid, np.array([score_at(step) for step in grid]), "--orange", "dash")
+    reference = np.array([interpolate_score(step) for step in grid])
     lines = [charts.Line("this run", steps, scores, "--blue", markers=True)] if len(steps) else []
-    says = f"The reference rises from {SCORES[0]} at 15,000 steps to {SCORES[-1]} at 300,000."
+    lines.append(charts.Line("reference", grid, reference, "--orange", "dash"))
+    description = f"The reference rises from {SCORES[0]} at 15,000 steps to {SCORES[-1]} at 300,000."
     title = f"{SCORE} over the reference"
-    drawn = [charts.lines("reference-score", title, says, [*lines, reference], "step", SCORE, zero=True)]
-    losses_at, losses = record.scores("loss")
-    numbers, training = training_loss(record)
-    lines = [charts.Line("training", *charts.thin(numbers, training, 150), "--orange")] if len(numbers) else []
-    if len(losses_at):
-        lines.append(charts.Line("validation", losses_at, losses, "--blue", markers=True))
-    if lines:
-        lines.append(charts.Line("report 1", np.array([LOSS_STEP]), np.array([LOSS]), "--vermilion", markers=True))
-        says = f"The reference is one point: {LOSS} at {count(LOSS_STEP)} steps, of field report 1."
-        title = "Loss, and the reference's after 50,000 steps"
-        drawn.append(charts.lines("reference-loss", title, says, lines, "step", "loss, nats per target word"))
-    own = record.primary.steps
-    whole = np.linspace(1.0, max(STEPS[-1], float(record.reached)), 300)
-    lines = [charts.Line("reference", whole, FORMULA.at(whole), "--orange", "dash")]
-    if len(own):
-        lines.append(charts.Line("this run", *charts.thin(own.step, own.rate), "--blue", width=4))
-    says = f"The reference rises to {plain(FORMULA.highest)} at step 8,000 and falls with the square root of the step."
+    return charts.draw_lines("reference-score", title, description, lines, "step", SCORE, zero=True)
+
+
+def _draw_losses(record: Record) -> list[Chart]:
+    steps, losses = record.scores("loss")
+    training_steps, training = measure_training_loss(record)
+    lines = []
+    if len(training_steps):
+        lines.append(charts.Line("training", *charts.thin(training_steps, training, 150), "--orange"))
+    if len(steps):
+        lines.append(charts.Line("validation", steps, losses, "--blue", markers=True))
+    if not lines:
+        return []
+    lines.append(charts.Line("report 1", np.array([LOSS_STEP]), np.array([LOSS]), "--vermilion", markers=True))
+    description = f"The reference is one point: {LOSS} at {count(LOSS_STEP)} steps, of field report 1."
+    title, scale = "Loss, and the reference's after 50,000 steps", "loss, nats per target word"
+    return [charts.draw_lines("reference-loss", title, description, lines, "step", scale)]
+
+
+def _draw_rate(record: Record) -> Chart:
+    steps = record.primary.steps
+    grid = np.linspace(1.0, max(STEPS[-1], float(record.last_step)), 300)
+    lines = [charts.Line("reference", grid, FORMULA.at(grid), "--orange", "dash")]
+    if len(steps):
+        lines.append(charts.Line("this run", *charts.thin(steps.step, steps.rate), "--blue", width=4))
+    peak = compact(FORMULA.highest)
+    description = f"The reference rises to {peak} at step 8,000 and falls with the square root of the step."
     title = "Learning rate over the reference"
-    return [*drawn, charts.lines("reference-rate", title, says, lines, "step", "learning rate", zero=True)]
+    return charts.draw_lines("reference-rate", title, description, lines, "step", "learning rate", zero=True)

@@ -1,16 +1,16 @@
-"""A run in figures, all from its journal and its checkpoints."""
+"""The figures of a run, from its journal."""
 
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
+from pydantic import JsonValue
 
-from lockstep.explain.arithmetic import Arithmetic, arithmetic
-from lockstep.explain.reading.journal_file import took
+from lockstep.explain.measures.arithmetic import Arithmetic, measure_arithmetic
+from lockstep.explain.measures.throughput import measure_watching, measure_words_per_second
+from lockstep.explain.reading.journal_file import get_seconds
 from lockstep.explain.reading.record import Record, Worker
-from lockstep.explain.reading.steps import PHASES, Steps
+from lockstep.explain.reading.steps import PHASES
 from lockstep.run.best import find_best
 
 
@@ -19,8 +19,8 @@ class Summary:
     """Figures of a run. Averages leave out the warm-up steps of every launch."""
 
     run: str
-    state: str  # running, finished, stopped (by a signal, after saving) or cut off (killed: no farewell in the journal)
-    ended: float | None  # when the last launch said farewell
+    state: str  # running, finished, stopped (by a signal, after saving) or cut off (killed: no `stop` line)
+    ended: float | None  # when the last launch stopped
     stop_signal: str | None
     step: int
     workers: int
@@ -43,7 +43,7 @@ class Summary:
     best_score: float | None
     best_step: int | None
     last_score: float | None
-    on_test: bool  # nothing was held out, so that scores during training are of the test set
+    on_test: bool  # there is no validation set, so scores during training are of the test set
     metric: str
     signature: str
     skipped_steps: int
@@ -51,53 +51,53 @@ class Summary:
     damaged_lines: int
     examples: list[list[str]]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, JsonValue]:
         return asdict(self)
 
 
 def summarise(run: Path) -> Summary:
-    return summary_of(Record(run))
+    return summarise_record(Record(run))
 
 
-def summary_of(record: Record) -> Summary:
-    """Speed and phases are of the launches with the last setting (workers, strategy and the like): others are not
-    comparable."""
-    primary, measured = record.primary, record.measured_of({record.primary.rank: record.primary})
+def summarise_record(record: Record) -> Summary:
+    """Returns the figures of a run. Speed and phases cover the launches with the last setting (workers, strategy and so
+    on), because others cannot be compared."""
+    primary, measured = record.primary, record.select_measured({record.primary.rank: record.primary})
     steps, timed = primary.steps, measured.primary
-    stops = primary.of("stop")
-    evaluations = [one for one in record.evaluations_by(record.metric) if one.step <= record.reached]
+    stops = primary.select_events("stop")
+    evaluations = [one for one in record.list_evaluations(record.metric) if one.step <= record.last_step]
     best = find_best(evaluations, record.higher_is_better)
     seconds = float(timed.seconds.sum())
     last_loss = float(steps.loss[-1]) if len(steps) else math.nan
     last = record.evaluations[-1] if record.evaluations else {}
-    speed = words_per_second(record)
+    speed = measure_words_per_second(record)
     return Summary(
         run=str(record.path),
         state=record.state,
         ended=stops[-1]["time"] if stops else None,
         stop_signal=stops[-1].get("signal") if stops else None,
-        step=record.reached,
-        workers=record.launch.get("workers", 0),
-        strategy=record.launch.get("strategy", ""),
-        way=record.last_launch.way,
-        asynchronous=record.last_launch.asynchronous,
-        precision=record.launch.get("precision", ""),
+        step=record.last_step,
+        workers=record.run_line.get("workers", 0),
+        strategy=record.run_line.get("strategy", ""),
+        way=record.last_launch.strategy_text,
+        asynchronous=record.last_launch.is_asynchronous,
+        precision=record.run_line.get("precision", ""),
         measured_steps=measured.count,
         warmup_steps=measured.warmup,
         seconds_per_step=seconds / measured.count if measured.count else None,
         unit=record.unit,
         words_per_second=speed,
         phase_shares={name: float(getattr(timed, name).sum()) / seconds for name in PHASES} if seconds else {},
-        watching_share=watching(timed, primary) if seconds else None,
-        arithmetic=arithmetic(list(record.workers.values()), speed, record.unit, record.last_setting),
+        watching_share=measure_watching(timed, primary) if seconds else None,
+        arithmetic=measure_arithmetic(list(record.workers.values()), speed, record.unit, record.comparable_attempts),
         training_seconds=float(steps.seconds.sum()),
-        evaluation_seconds=_seconds(primary, "evaluation"),
-        checkpoint_seconds=_seconds(primary, "checkpoint"),
+        evaluation_seconds=_sum_seconds(primary, "evaluation"),
+        checkpoint_seconds=_sum_seconds(primary, "checkpoint"),
         loss=last_loss if math.isfinite(last_loss) else None,
         best_score=None if best is None else best.score,
         best_step=None if best is None else best.step,
         last_score=evaluations[-1].score if evaluations else None,
-        on_test=_on_test(record),
+        on_test=_is_on_test(record),
         metric=record.metric,
         signature=str(last.get("signature") or ""),
         skipped_steps=int((steps.applied == 0).sum()),
@@ -107,30 +107,10 @@ def summary_of(record: Record) -> Summary:
     )
 
 
-def words_per_second(record: Record) -> float | None:
-    """Target words of all workers. Where they do not step together, it is what all did in the time of the one that was
-    busy longest: one may have died early, or had no turn after its warm-up."""
-    everybody = [steps for steps in record.measured.workers.values() if len(steps)]
-    if not everybody:
-        return None
-    if all((steps.common == 1).all() for steps in everybody):
-        return float(np.nansum(everybody[0].global_words) / everybody[0].seconds.sum())
-    return float(
-        sum(np.nansum(steps.target_words) for steps in everybody) / max(steps.seconds.sum() for steps in everybody)
-    )
-
-
-def _on_test(record: Record) -> bool:
+def _is_on_test(record: Record) -> bool:
     sets = record.data.get("sets")
     return isinstance(sets, dict) and "test" in sets and "validation" not in sets
 
 
-def _seconds(worker: Worker, kind: str) -> float:
-    return sum(took(line) for line in worker.of(kind))
-
-
-def watching(timed: Steps, worker: Worker) -> float:
-    """As a share of the step time. The loop's own watching is between the steps, the sampler beside them."""
-    samples = worker.of("system")
-    beside = sum(line.get("own", 0.0) for line in samples) / max(1e-9, sum(map(took, samples)))
-    return float(np.nansum(timed.watching) / timed.seconds.sum()) + beside
+def _sum_seconds(worker: Worker, kind: str) -> float:
+    return sum(get_seconds(line) for line in worker.select_events(kind))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.errors import LockstepError
-from lockstep.explain.bottleneck import IMBALANCE, NOT_PROVEN, WORTH, judge_costs, unequal
+from lockstep.explain.measures.bottleneck import IMBALANCE, NOT_PROVEN, WORTH, compare_work, judge_costs
 from lockstep.explain.reading.steps import Column
 from lockstep.files import read_json, write_json
 from lockstep.lab.emulated_network import EmulatedNetwork
@@ -108,7 +108,7 @@ def judge(found: dict[str, list[Trial]], workers: int, link: str | None = None) 
     waiting, who, slowest = 0.0, "", ""
     if all(line.get("scope") != "worker" for trial in found["full"] for lines in trial.steps for line in lines):
         silent = np.hstack([_by_worker(trial) for trial in found["communication"]])
-        slowest_steps, uneven = silent.max(0), unequal(silent, silent.argmax(0))
+        slowest_steps, uneven = silent.max(0), compare_work(silent, silent.argmax(0))
         without = float(np.median(slowest_steps))
         waiting = float(np.median(slowest_steps - uneven.fair)) / step
         slowest = f": worker {uneven.slowest}" if uneven.steady else ""

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from lockstep.errors import LockstepError
-from lockstep.explain.bottleneck import find
 from lockstep.explain.formatting import bits, milliseconds, share
+from lockstep.explain.measures.bottleneck import find_bottleneck
 from lockstep.explain.reading.measured_steps import MeasuredSteps
 from lockstep.explain.reading.record import Record
-from lockstep.explain.summary import summary_of
+from lockstep.explain.summary import summarise_record
 from lockstep.lab.emulated_network import INTERFACE, EmulatedHost, EmulatedNetwork, rate_bits
 from lockstep.launch.run_all import Program, run_all
 
@@ -155,7 +155,7 @@ def _program(
 
 def measure(run: Path, cluster: EmulatedCluster, meter: Meter) -> Rehearsal:
     record = Record(run)
-    summary, measured, found = summary_of(record), record.measured, find(record)
+    summary, measured, found = summarise_record(record), record.measured, find_bottleneck(record)
     if found is None or summary.seconds_per_step is None or summary.words_per_second is None:
         raise LockstepError(f"All steps of the rehearsal were warm-up; it is in {run}.", "Raise --steps.", code=2)
     first, last = measured.primary.time[0] - measured.primary.seconds[0], measured.primary.time[-1]

@@ -1,18 +1,19 @@
-"""Question 11: whether long steps come from the exchange. The correlation first, then what it means."""
+"""Whether long steps come from the exchange: the correlation, and what it means."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from lockstep.explain.answer import Answer, Figure, missing, told
-from lockstep.explain.answers.network import nothing_sent, travel
-from lockstep.explain.bottleneck import count_hosts
+from lockstep.explain.answer import Answer, Chart, Figure, make_figure, make_missing_figure
+from lockstep.explain.evidence import Evidence
 from lockstep.explain.formatting import megabytes, number, share
+from lockstep.explain.measures.bottleneck import count_hosts
+from lockstep.explain.measures.exchange_traffic import explain_no_traffic, measure_in_flight
 from lockstep.explain.pages import charts
-from lockstep.explain.reading.machines import Machines
+from lockstep.explain.reading.machines import Interface, Machines
 from lockstep.explain.reading.measured_steps import MeasuredSteps
 from lockstep.explain.reading.record import Record
-from lockstep.explain.reading.steps import Column
+from lockstep.explain.reading.steps import Column, Steps
 
 QUESTION = "How does the step time correlate with the network use?"
 FEWEST_STEPS = 10
@@ -30,86 +31,115 @@ class Correlation:
     slope: float
 
 
-def correlate(x: Column, y: Column) -> Correlation | None:
-    """None when one of them does not vary or there is too little of them."""
-    if len(x) < FEWEST_STEPS or np.ptp(x) <= 1e-9 * float(np.abs(x).max()) or np.ptp(y) == 0:
-        return None
-    of_x, of_y = (np.argsort(np.argsort(values)).astype(np.float64) for values in (x, y))
-    slope = float(np.cov(x, y, bias=True)[0, 1] / x.var())
-    start = float(y.mean() - slope * x.mean())
-    return Correlation(float(np.corrcoef(x, y)[0, 1]), float(np.corrcoef(of_x, of_y)[0, 1]), start, slope)
+@dataclass(frozen=True)
+class StepColumns:
+    """What is correlated: one value per step."""
+
+    steps: Steps
+    milliseconds: Column
+    words: Column
+
+    @property
+    def bytes_sent(self) -> Column:
+        return np.nan_to_num(self.steps.bytes_sent)
 
 
-def part_of_variation(part: Column, whole: Column) -> float:
-    """The share of a sum's variance that one of its parts accounts for. Over all parts these shares add up to one."""
-    return float(np.cov(part, whole, bias=True)[0, 1] / whole.var())
-
-
-def answer(record: Record, seen: Machines) -> Answer:
-    measured, unit = record.measured, record.unit
+def answer(evidence: Evidence) -> Answer:
+    record, measured = evidence.record, evidence.record.measured
     if measured.count < FEWEST_STEPS:
         text = f"Too few steps: {measured.count} were measured, and a correlation needs {FEWEST_STEPS}."
-        return Answer(11, QUESTION, "not measured", text, "unknown")
+        return Answer(QUESTION, "not measured", text, "unknown")
     steps = next(iter(measured.aligned.values())) if measured.lockstep else measured.primary
-    took = steps.seconds * 1e3
     words = np.nan_to_num(steps.global_words if measured.lockstep else steps.target_words)
-    by_words = correlate(words, took)
-    if len(measured.workers) == 1 or not np.nan_to_num(steps.bytes_sent).any():
-        return _alone(measured, words, took, by_words, unit)
-    way = travel(measured) * 1e3
-    by_way, by_bytes = correlate(way, took), correlate(np.nan_to_num(steps.bytes_sent), took)
-    how = measured.how("correlation", "seconds of worker 0")
-    if by_way is None:
-        figures = [missing("with the time gradients travel", "it does not vary")]
+    columns = StepColumns(steps, steps.seconds * 1e3, words)
+    by_words = correlate(words, columns.milliseconds)
+    if len(measured.workers) == 1 or not columns.bytes_sent.any():
+        return _answer_without_network(record, columns, by_words)
+    return _answer_with_network(record, evidence.machines, columns, by_words)
+
+
+def correlate(x: Column, y: Column) -> Correlation | None:
+    """Returns None when one of the columns does not vary or has too few values."""
+    if len(x) < FEWEST_STEPS or np.ptp(x) <= 1e-9 * float(np.abs(x).max()) or np.ptp(y) == 0:
+        return None
+    ranks_x, ranks_y = (np.argsort(np.argsort(values)).astype(np.float64) for values in (x, y))
+    slope = float(np.cov(x, y, bias=True)[0, 1] / x.var())
+    start = float(y.mean() - slope * x.mean())
+    return Correlation(float(np.corrcoef(x, y)[0, 1]), float(np.corrcoef(ranks_x, ranks_y)[0, 1]), start, slope)
+
+
+def explained_variation(part: Column, total: Column) -> float:
+    """Returns the share of the variance of a sum that one of its parts accounts for. The shares of all parts add up to
+    one."""
+    return float(np.cov(part, total, bias=True)[0, 1] / total.var())
+
+
+def _answer_with_network(
+    record: Record, machines: Machines, columns: StepColumns, by_words: Correlation | None
+) -> Answer:
+    measured, taken = record.measured, columns.milliseconds
+    in_flight = measure_in_flight(measured) * 1e3
+    by_flight, by_bytes = correlate(in_flight, taken), correlate(columns.bytes_sent, taken)
+    how = measured.describe("correlation", "seconds of worker 0")
+    if by_flight is None:
+        figures = [make_missing_figure("with the time gradients travel", "it does not vary")]
         text, short = "Not at all: the time that gradients are in flight never changes.", "no correlation"
     else:
-        waited = measured.stack("merge").min(0) if measured.lockstep else steps.merge
-        part = part_of_variation(waited * 1e3, took)
-        sums = part_of_variation(measured.stack("sums").min(0) * 1e3, took) if measured.lockstep else 0.0
+        waited = measured.stack("merge").min(0) if measured.lockstep else columns.steps.merge
+        part = explained_variation(waited * 1e3, taken)
+        sums = explained_variation(measured.stack("sums").min(0) * 1e3, taken) if measured.lockstep else 0.0
         several = count_hosts(record) > 1
-        text, short = _meaning(by_way, by_words, part, sums, unit, several), _r(by_way.pearson)
-        covariance = "covariance of exposed exchange and step time over the variance of the step time"
-        figures = [
-            told(
-                "with the time gradients travel",
-                by_way.pearson,
-                _r,
-                f"Pearson's {how}, for the worker that waited least",
-            ),
-            told("the same by ranks", by_way.spearman, _r, f"Spearman's {how}"),
-            told("the exchange's part of the variation", part, share, covariance),
-            told("milliseconds more per one of travel", by_way.slope, number, "slope of the line in the chart"),
-        ]
+        text, short = _interpret(by_flight, by_words, part, sums, record.unit, several), _format_r(by_flight.pearson)
+        figures = _list_flight_figures(by_flight, part, how)
     if by_bytes is None:
         text += " Every step sends the same number of bytes, so the time that they are in flight is compared."
-        size = megabytes(float(np.nan_to_num(steps.bytes_sent).mean()))
-        figures.append(missing("with the bytes sent", f"every step sends the same {size}"))
+        size = megabytes(float(columns.bytes_sent.mean()))
+        figures.append(make_missing_figure("with the bytes sent", f"every step sends the same {size}"))
     else:
-        figures.append(told("with the bytes sent", by_bytes.pearson, _r, f"Pearson's {how}"))
-    figures += [*_words(by_words, how, unit), *_interface(measured, seen)]
-    straight, note = ((by_way.start, by_way.slope), short) if by_way else (None, "")
-    says = f"Each dot is a step: the time its gradients were in flight against its duration. {text}"
+        figures.append(make_figure("with the bytes sent", by_bytes.pearson, _format_r, f"Pearson's {how}"))
+    figures += [_make_words_figure(by_words, how, record.unit), _make_interface_figure(measured, machines)]
+    description = f"Each dot is a step: the time its gradients were in flight against its duration. {text}"
     title, x_title = "Step time against the exchange", "time gradients are in flight, ms"
-    chart = charts.dots("correlation", title, says, way, took, x_title, "step time, ms", straight, note)
-    return Answer(11, QUESTION, short, text, "plain", figures, [chart])
+    chart = _draw(title, description, in_flight, taken, x_title, by_flight, short)
+    return Answer(QUESTION, short, text, "plain", figures, [chart])
 
 
-def _r(value: float) -> str:
-    return f"r = {round(value, 2) + 0.0:.2f}"  # without a minus before nothing
+def _answer_without_network(record: Record, columns: StepColumns, by_words: Correlation | None) -> Answer:
+    unit = record.unit
+    text = f"Not at all: {explain_no_traffic(record.measured)}, so no network was used."
+    how = record.measured.describe("correlation", "seconds of worker 0")
+    note = ""
+    if by_words is not None:
+        strength, note = _describe_strength(by_words.pearson), f"r = {by_words.pearson:.2f}"
+        text += f" The step time correlates {strength} with the {unit} in a step ({note})."
+    figures = [
+        make_missing_figure("with the time gradients travel", "nothing travels"),
+        _make_words_figure(by_words, how, unit),
+    ]
+    description = f"Each dot is a step: its {unit} against its duration. {text}"
+    title, x_title = f"Step time against {unit}", f"{unit} in the step"
+    chart = _draw(title, description, columns.words, columns.milliseconds, x_title, by_words, note)
+    return Answer(QUESTION, "no network used", text, "plain", figures, [chart])
 
 
-def _strength(r: float) -> str:
+def _format_r(value: float) -> str:
+    return f"r = {round(value, 2) + 0.0:.2f}"  # + 0.0 turns -0.00 into 0.00
+
+
+def _describe_strength(r: float) -> str:
     size = abs(r)
     return "hardly" if size < 0.2 else "weakly" if size < 0.5 else "clearly" if size < 0.8 else "strongly"
 
 
-def _meaning(
-    way: Correlation, words: Correlation | None, part: float, sums: float, unit: str, several_hosts: bool
+def _interpret(
+    flight: Correlation, words: Correlation | None, part: float, sums: float, unit: str, several_hosts: bool
 ) -> str:
-    r = way.pearson
+    """Writes what the correlation means. `part` is the share of the variation that the exchange accounts for, and `sums`
+    that of synchronizing batch norm."""
+    r = flight.pearson
     text = (
-        f"The step time correlates {_strength(r)} with the time that gradients are in flight (r = {r:.2f}); the exchange "
-        f"accounts for {share(max(0.0, part))} of its variation. "
+        f"The step time correlates {_describe_strength(r)} with the time that gradients are in flight (r = {r:.2f}); the "
+        f"exchange accounts for {share(max(0.0, part))} of its variation. "
     )
     if part >= DECIDES and sums > part / 2:
         return text + (
@@ -126,56 +156,52 @@ def _meaning(
     return text + "Slow steps have a cause other than the exchange."
 
 
-def _alone(measured: MeasuredSteps, words: Column, took: Column, by_words: Correlation | None, unit: str) -> Answer:
-    text = f"Not at all: {nothing_sent(measured)}, so no network was used."
-    how = measured.how("correlation", "seconds of worker 0")
-    straight, note = None, ""
-    if by_words is not None:
-        text += (
-            f" The step time correlates {_strength(by_words.pearson)} with the {unit} in a step "
-            f"(r = {by_words.pearson:.2f})."
-        )
-        straight, note = (by_words.start, by_words.slope), f"r = {by_words.pearson:.2f}"
-    figures = [missing("with the time gradients travel", "nothing travels"), *_words(by_words, how, unit)]
-    says = f"Each dot is a step: its {unit} against its duration. {text}"
-    chart = charts.dots(
-        "correlation",
-        f"Step time against {unit}",
-        says,
-        words,
-        took,
-        f"{unit} in the step",
-        "step time, ms",
-        straight,
-        note,
-    )
-    return Answer(11, QUESTION, "no network used", text, "plain", figures, [chart])
+def _list_flight_figures(flight: Correlation, part: float, how: str) -> list[Figure]:
+    covariance = "covariance of exposed exchange and step time over the variance of the step time"
+    pearson = f"Pearson's {how}, for the worker that waited least"
+    return [
+        make_figure("with the time gradients travel", flight.pearson, _format_r, pearson),
+        make_figure("the same by ranks", flight.spearman, _format_r, f"Spearman's {how}"),
+        make_figure("the exchange's part of the variation", part, share, covariance),
+        make_figure("milliseconds more per one of travel", flight.slope, number, "slope of the line in the chart"),
+    ]
 
 
-def _words(found: Correlation | None, how: str, unit: str) -> list[Figure]:
-    if found is None:
-        return [missing(f"with the {unit} of the step", "they do not vary")]
-    return [Figure(f"with the {unit} of the step", f"r = {found.pearson:.2f}", f"Pearson's {how}", found.pearson)]
+def _make_words_figure(words: Correlation | None, how: str, unit: str) -> Figure:
+    if words is None:
+        return make_missing_figure(f"with the {unit} of the step", "they do not vary")
+    return Figure(f"with the {unit} of the step", f"r = {words.pearson:.2f}", f"Pearson's {how}", words.pearson)
 
 
-def _interface(measured: MeasuredSteps, seen: Machines) -> list[Figure]:
-    """Intervals of the system samples: rate of the interface against the mean step time in the interval."""
-    steps = measured.primary
-    for host in seen.hosts.values():
-        interface = host.busiest(seen.local)
-        pairs = []
-        for sample in interface.samples if interface else ():
-            inside = (steps.time > sample.time - sample.seconds) & (steps.time <= sample.time)
-            if inside.any():
-                pairs.append((8 * sample.sent / sample.seconds, float(steps.seconds[inside].mean())))
-        both = np.array(pairs).reshape(-1, 2)
-        found = correlate(both[:, 0], both[:, 1])
-        if interface and found:
+def _make_interface_figure(measured: MeasuredSteps, machines: Machines) -> Figure:
+    """Correlates the rate of an interface in the intervals of the system samples with the mean step time there."""
+    for host in machines.hosts.values():
+        interface = host.find_busiest(machines.local)
+        if interface is None:
+            continue
+        pairs = _pair_samples(measured.primary, interface)
+        correlation = correlate(pairs[:, 0], pairs[:, 1])
+        if correlation:
             how = f"Pearson's correlation over {len(pairs)} system samples: rate sent against mean step time in each"
-            return [
-                Figure(
-                    f"with the rate of {interface.name} on {host.name}", f"r = {found.pearson:.2f}", how, found.pearson
-                )
-            ]
-    fewest = f"this needs {FEWEST_STEPS} system samples with steps in them, and a rate that varies"
-    return [missing("with the interface's rate", fewest)]
+            name = f"with the rate of {interface.name} on {host.name}"
+            return Figure(name, f"r = {correlation.pearson:.2f}", how, correlation.pearson)
+    reason = f"this needs {FEWEST_STEPS} system samples with steps in them, and a rate that varies"
+    return make_missing_figure("with the interface's rate", reason)
+
+
+def _pair_samples(steps: Steps, interface: Interface) -> Column:
+    """Returns (bits per second, mean step seconds) of the samples that have steps in their interval, [samples, 2]."""
+    pairs = []
+    for sample in interface.samples:
+        inside = (steps.time > sample.time - sample.seconds) & (steps.time <= sample.time)
+        if inside.any():
+            pairs.append((8 * sample.sent / sample.seconds, float(steps.seconds[inside].mean())))
+    return np.array(pairs, np.float64).reshape(-1, 2)
+
+
+def _draw(
+    title: str, description: str, x: Column, taken: Column, x_title: str, line: Correlation | None, note: str
+) -> Chart:
+    straight = (line.start, line.slope) if line else None
+    label = note if line else ""
+    return charts.draw_scatter("correlation", title, description, x, taken, x_title, "step time, ms", straight, label)

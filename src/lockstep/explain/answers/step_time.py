@@ -1,14 +1,15 @@
-"""Question 10: how long a step takes."""
+"""How long a step takes."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from lockstep.explain.answer import Answer, Figure, told
+from lockstep.explain.answer import Answer, Chart, Figure, make_figure
+from lockstep.explain.evidence import Evidence
 from lockstep.explain.formatting import count, milliseconds, number, plural, share
+from lockstep.explain.measures.throughput import measure_watching, measure_words_per_second
 from lockstep.explain.pages import charts
 from lockstep.explain.reading.record import Record
-from lockstep.explain.summary import watching, words_per_second
 
 QUESTION = "How long does an average step take?"
 
@@ -20,67 +21,70 @@ class StepTime:
     mean: float
     median: float
     p95: float
-    words_per_second: float
 
 
-def measure(record: Record) -> StepTime | None:
+def answer(evidence: Evidence) -> Answer:
+    record, times = evidence.record, _measure(evidence.record)
+    measured, steps = record.measured, record.primary.steps
+    if times is None:
+        reason = f"all {count(len(steps))} steps were warm-up" if len(steps) else "no step was taken"
+        return Answer(QUESTION, "not measured", f"It was not measured: {reason}.", "unknown")
+    mean, median, p95 = (milliseconds(value) for value in (times.mean, times.median, times.p95))
+    text = (
+        f"{mean} on average; half of the steps take less than {median}, 95 % less than {p95}. "
+        f"{plural(measured.warmup, 'warm-up step')} at the start of launches "
+        f"{'is' if measured.warmup == 1 else 'are'} not counted."
+    )
+    if record.last_launch.is_asynchronous:
+        text += " Workers train asynchronously and take shares of a step: this is the time of one share."
+    if times.p95 > 2 * times.median:
+        text += " Some steps take more than twice the usual time: look for other programs on the machine."
+    drawn = [_draw_histogram(record, times), _draw_course(record)]
+    return Answer(QUESTION, mean, text, "plain", _list_figures(record, times), drawn)
+
+
+def _measure(record: Record) -> StepTime | None:
+    """Returns None when no step was measured."""
     measured = record.measured
     if not measured.count:
         return None
-    taken = (
-        measured.primary.seconds
-        if measured.lockstep
-        else np.concatenate([s.seconds for s in measured.workers.values()])
-    )
-    rate = words_per_second(record) or 0.0
-    return StepTime(float(taken.mean()), float(np.median(taken)), float(np.quantile(taken, 0.95)), rate)
+    workers = [measured.primary] if measured.lockstep else measured.workers.values()
+    taken = np.concatenate([steps.seconds for steps in workers])
+    return StepTime(float(taken.mean()), float(np.median(taken)), float(np.quantile(taken, 0.95)))
 
 
-def answer(record: Record, found: StepTime | None) -> Answer:
-    measured, steps = record.measured, record.primary.steps
-    if found is None:
-        only = f"all {count(len(steps))} steps were warm-up" if len(steps) else "no step was taken"
-        return Answer(10, QUESTION, "not measured", f"It was not measured: {only}.", "unknown")
-    text = (
-        f"{milliseconds(found.mean)} on average; half of the steps take less than {milliseconds(found.median)}, 95 % less "
-        f"than {milliseconds(found.p95)}. {plural(measured.warmup, 'warm-up step')} at the start of launches "
-        f"{'is' if measured.warmup == 1 else 'are'} not counted."
-    )
-    if record.last_launch.asynchronous:
-        text += " Workers train asynchronously and take shares of a step: this is the time of one share."
-    if found.p95 > 2 * found.median:
-        text += " Some steps take more than twice the usual time: look for other programs on the machine."
-    figures = _figures(record, found)
-    return Answer(10, QUESTION, milliseconds(found.mean), text, "plain", figures, _charts(record, found))
-
-
-def _figures(record: Record, found: StepTime) -> list[Figure]:
+def _list_figures(record: Record, times: StepTime) -> list[Figure]:
     measured = record.measured
     who = "worker 0" if measured.lockstep or len(measured.workers) == 1 else f"all {len(measured.workers)} workers"
     figures = [
-        told(name, value, milliseconds, measured.how(name, who))
-        for name, value in (("mean", found.mean), ("median", found.median), ("95th percentile", found.p95))
+        make_figure(name, value, milliseconds, measured.describe(name, who))
+        for name, value in (("mean", times.mean), ("median", times.median), ("95th percentile", times.p95))
     ]
-    how = measured.how("sum", "all workers")
-    figures.append(told(f"{record.unit} per second", found.words_per_second, count, how))
+    speed = measure_words_per_second(record) or 0.0
+    figures.append(make_figure(f"{record.unit} per second", speed, count, measured.describe("sum", "all workers")))
     words = measured.primary.global_words[np.isfinite(measured.primary.global_words)]
     if len(words):
-        figures.append(told(f"{record.unit} per step", float(words.mean()), count, measured.how("mean")))
+        figures.append(make_figure(f"{record.unit} per step", float(words.mean()), count, measured.describe("mean")))
     how = "clock, journal, TensorBoard, progress and sampling over the step time, worker 0"
-    return [*figures, told("watching", watching(measured.primary, record.primary), share, how)]
+    return [*figures, make_figure("watching", measure_watching(measured.primary, record.primary), share, how)]
 
 
-def _charts(record: Record, found: StepTime) -> list[charts.Chart]:
-    measured = record.measured
-    taken = measured.primary.seconds * 1e3
+def _draw_histogram(record: Record, times: StepTime) -> Chart:
+    taken = record.measured.primary.seconds * 1e3
     marks = [
-        (found.median * 1e3, f"median {number(found.median * 1e3)} ms"),
-        (found.p95 * 1e3, f"95 % below {number(found.p95 * 1e3)} ms"),
+        (times.median * 1e3, f"median {number(times.median * 1e3)} ms"),
+        (times.p95 * 1e3, f"95 % below {number(times.p95 * 1e3)} ms"),
     ]
-    says = f"Half of the steps take less than {milliseconds(found.median)}, 95 % less than {milliseconds(found.p95)}."
-    spread = charts.spread("step-times", "How long steps take", says, taken, marks, "step time, ms", "steps")
-    x, y = charts.thin(measured.primary.step, taken, 120)
-    says = f"Between {number(float(y.min()))} and {number(float(y.max()))} ms, as means of neighbouring steps."
-    line = charts.Line("worker 0", x, y, "--blue")
+    median, p95 = milliseconds(times.median), milliseconds(times.p95)
+    description = f"Half of the steps take less than {median}, 95 % less than {p95}."
+    title = "How long steps take"
+    return charts.draw_histogram("step-times", title, description, taken, marks, "step time, ms", "steps")
+
+
+def _draw_course(record: Record) -> Chart:
+    steps = record.measured.primary
+    x, y = charts.thin(steps.step, steps.seconds * 1e3, 120)
+    description = f"Between {number(float(y.min()))} and {number(float(y.max()))} ms, as means of neighbouring steps."
+    lines = [charts.Line("worker 0", x, y, "--blue")]
     title = "Step time over the run"
-    return [spread, charts.lines("step-time-course", title, says, [line], "step", "ms", zero=True)]
+    return charts.draw_lines("step-time-course", title, description, lines, "step", "ms", zero=True)

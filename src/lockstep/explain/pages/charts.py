@@ -1,22 +1,16 @@
-"""Charts as plain plotly figures. Colours are names of the style sheet's variables: the page fills them in for light and
-dark; `--blue/0.2` is a blue that lets four fifths of the light through."""
+"""Draws charts as plain plotly figures. Colours are names of the style sheet's variables, which the page replaces for light
+and dark; `--blue/0.2` is blue with an opacity of 0.2."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from lockstep.errors import LockstepError
-from lockstep.explain.answer import Chart
-from lockstep.explain.formatting import fine, number
+from lockstep.explain.answer import Chart, PlotlyPart
+from lockstep.explain.formatting import number, precise
 from lockstep.explain.reading.steps import Column
 
-Part = dict[str, Any]
-"""A piece of a plotly figure."""
 PHASE_COLOURS = {
     "input": "--purple",
     "forward": "--sky",
@@ -24,7 +18,7 @@ PHASE_COLOURS = {
     "merge": "--vermilion",
     "update": "--green",
 }
-"""A phase has the same colour wherever it is drawn."""
+"""The colour of each phase in all charts."""
 MOST_POINTS, MOST_DOTS, TABLE_ROWS = 400, 700, 12
 LABEL_PIXELS = 15
 """Height of a line of text."""
@@ -32,7 +26,7 @@ LABEL_PIXELS = 15
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a chart, labelled at its right end, or above it when another one goes on from there."""
+    """A line of a chart, with its label at its right end, or above it when another line continues from there."""
 
     label: str
     x: Column
@@ -41,12 +35,12 @@ class Line:
     dash: str = "solid"
     markers: bool = False
     width: float = 2.0
-    goes_on: bool = False
+    continued: bool = False
 
 
 @dataclass(frozen=True)
 class Band:
-    """The space between two lines."""
+    """The area between two lines."""
 
     x: Column
     low: Column
@@ -54,13 +48,13 @@ class Band:
     colour: str
 
 
-def evenly(count: int, most: int) -> list[int]:
-    """At most `most` places out of `count`, the first and the last among them."""
+def pick_evenly(count: int, most: int) -> list[int]:
+    """Returns at most `most` evenly spaced indices below `count`, with the first and the last."""
     return sorted({round(place) for place in np.linspace(0, count - 1, min(most, count)).tolist()}) if count else []
 
 
 def thin(x: Column, y: Column, most: int = MOST_POINTS) -> tuple[Column, Column]:
-    """At most `most` points: means of neighbours."""
+    """Returns at most `most` points, each the mean of neighbours."""
     known = np.isfinite(y)
     x, y = x[known], y[known]
     if len(x) <= most:
@@ -70,10 +64,10 @@ def thin(x: Column, y: Column, most: int = MOST_POINTS) -> tuple[Column, Column]
     return np.add.reduceat(x, cuts[:-1]) / sizes, np.add.reduceat(y, cuts[:-1]) / sizes
 
 
-def lines(
+def draw_lines(
     name: str,
     title: str,
-    says: str,
+    description: str,
     drawn: Sequence[Line],
     x_title: str,
     y_title: str,
@@ -82,29 +76,29 @@ def lines(
     zero: bool = False,
     height: int = 300,
 ) -> Chart:
-    """Lines over a common axis; `marks` are upright lines with a word each."""
+    """Draws lines over a common axis; `marks` are vertical lines with a label each."""
     named = [line for line in drawn if len(line.x)] if len(drawn) > 1 else []
     places = np.concatenate([line.x for line in drawn])
     first, last = (float(places.min()), float(places.max())) if len(places) else (0.0, 1.0)
-    room = 0.02 * (last - first or 1.0)
-    layout: Part = {
-        "xaxis": {"title": {"text": x_title}, "tickformat": "~s", "range": [first - room, last + room]},
+    margin = 0.02 * (last - first or 1.0)
+    layout: PlotlyPart = {
+        "xaxis": {"title": {"text": x_title}, "tickformat": "~s", "range": [first - margin, last + margin]},
         "yaxis": {"title": {"text": y_title}, "rangemode": "tozero" if zero else "normal"},
-        "annotations": _end_labels(named, height) + [_mark_label(x, text) for x, text in marks],
-        "shapes": [_upright(x) for x, _ in marks],
+        "annotations": _label_ends(named, height) + [_label_mark(x, text) for x, text in marks],
+        "shapes": [_draw_mark(x) for x, _ in marks],
         "hovermode": "x unified",
-        "margin": {"r": 12 + 7 * max((len(line.label) for line in named if not line.goes_on), default=0)},
+        "margin": {"r": 12 + 7 * max((len(line.label) for line in named if not line.continued), default=0)},
     }
-    data = [*(_band(band) for band in bands), *(_line(line) for line in drawn)]
-    heads, rows = _table(drawn, x_title)
-    return Chart(name, title, says, {"data": data, "layout": layout}, heads, rows, height)
+    data = [*(_draw_band(band) for band in bands), *(_draw_line(line) for line in drawn)]
+    heads, rows = _tabulate(drawn, x_title)
+    return Chart(name, title, description, {"data": data, "layout": layout}, heads, rows, height)
 
 
-def _band(band: Band) -> Part:
+def _draw_band(band: Band) -> PlotlyPart:
     return {
         "type": "scatter",
-        "x": _short(np.concatenate([band.x, band.x[::-1]])),
-        "y": _short(np.concatenate([band.high, band.low[::-1]])),
+        "x": _round(np.concatenate([band.x, band.x[::-1]])),
+        "y": _round(np.concatenate([band.high, band.low[::-1]])),
         "mode": "lines",
         "line": {"width": 0},
         "fill": "toself",
@@ -114,12 +108,12 @@ def _band(band: Band) -> Part:
     }
 
 
-def _line(line: Line) -> Part:
+def _draw_line(line: Line) -> PlotlyPart:
     x, y = thin(line.x, line.y)
     return {
         "type": "scatter",
-        "x": _short(x),
-        "y": _short(y),
+        "x": _round(x),
+        "y": _round(y),
         "mode": "lines+markers" if line.markers else "lines",
         "line": {"color": line.colour, "width": line.width, "dash": line.dash},
         "marker": {"color": line.colour, "size": 6},
@@ -129,22 +123,23 @@ def _line(line: Line) -> Part:
     }
 
 
-def _short(values: Any) -> list[float | None]:
-    """Five digits are more than a screen shows."""
-    return [float(f"{value:.5g}") if np.isfinite(value) else None for value in np.asarray(values, np.float64).tolist()]
+def _round(values: npt.ArrayLike) -> list[float | None]:
+    """Rounds to five digits, more than a screen can show."""
+    numbers: list[float] = np.asarray(values, np.float64).tolist()
+    return [float(f"{value:.5g}") if np.isfinite(value) else None for value in numbers]
 
 
-def _end_labels(drawn: Sequence[Line], height: int) -> list[Part]:
-    """Each line's name at its last point, pushed apart where they would cover each other."""
+def _label_ends(drawn: Sequence[Line], height: int) -> list[PlotlyPart]:
+    """Labels each line at its last point. Labels that would overlap are moved apart."""
     known = [line for line in drawn if np.isfinite(line.y).any()]
     values = np.concatenate([line.y[np.isfinite(line.y)] for line in known]) if known else np.zeros(1)
     pixels = (height - 80) / (float(np.ptp(values)) or 1.0)
-    labels: list[Part] = []
+    labels: list[PlotlyPart] = []
     reached = -np.inf
     for line in sorted(known, key=lambda one: float(thin(one.x, one.y)[1][-1])):
         x, y = (float(column[-1]) for column in thin(line.x, line.y))
-        label: Part = {"text": line.label, "font": {"color": f"{line.colour}-text"}, "showarrow": False}
-        if not line.goes_on:
+        label: PlotlyPart = {"text": line.label, "font": {"color": f"{line.colour}-text"}, "showarrow": False}
+        if not line.continued:
             reached = max(y * pixels, reached + LABEL_PIXELS)
             labels.append(label | {"x": x, "y": y, "xanchor": "left", "xshift": 6, "yshift": reached - y * pixels})
         elif line.y[0] > line.y[-1]:
@@ -154,48 +149,54 @@ def _end_labels(drawn: Sequence[Line], height: int) -> list[Part]:
     return labels
 
 
-def _mark_label(x: float, text: str) -> Part:
-    common: Part = {"yref": "paper", "y": 1.0, "yanchor": "bottom", "showarrow": False, "font": {"color": "--muted"}}
+def _label_mark(x: float, text: str) -> PlotlyPart:
+    common: PlotlyPart = {
+        "yref": "paper",
+        "y": 1.0,
+        "yanchor": "bottom",
+        "showarrow": False,
+        "font": {"color": "--muted"},
+    }
     return common | {"x": x, "text": text}
 
 
-def _upright(x: float) -> Part:
+def _draw_mark(x: float) -> PlotlyPart:
     line = {"color": "--muted", "width": 1, "dash": "dot"}
     return {"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": line}
 
 
-def _table(drawn: Sequence[Line], x_title: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """A dozen rows of the first line's x, with every line's value there."""
+def _tabulate(drawn: Sequence[Line], x_title: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Returns heads and a dozen rows: an x of the first line, and the value of every line there."""
     first = drawn[0].x
     rows = []
-    for place in evenly(len(first), TABLE_ROWS):
+    for place in pick_evenly(len(first), TABLE_ROWS):
         x = float(first[place])
-        rows.append((f"{x:,.0f}" if x == round(x) else number(x), *(_near(line, x) for line in drawn)))
+        rows.append((f"{x:,.0f}" if x == round(x) else number(x), *(_value_near(line, x) for line in drawn)))
     return (x_title, *(line.label for line in drawn)), rows
 
 
-def _near(line: Line, x: float) -> str:
+def _value_near(line: Line, x: float) -> str:
     if not len(line.x) or x < line.x[0] or x > line.x[-1]:
         return "-"
     value = float(line.y[int(np.abs(line.x - x).argmin())])
-    return fine(value) if np.isfinite(value) else "-"
+    return precise(value) if np.isfinite(value) else "-"
 
 
-def stacked(
+def draw_stacked_bars(
     name: str,
     title: str,
-    says: str,
+    description: str,
     labels: Sequence[str],
     parts: Mapping[str, tuple[Sequence[float], str]],
     x_title: str,
     unit: Callable[[float], str] = number,
 ) -> Chart:
-    """Horizontal bars of parts: {part: (value per bar, colour)}. A part too small for its name goes without it."""
-    data: list[Part] = [
+    """Draws horizontal bars of parts: {part: (value per bar, colour)}. A part that is too small for its name has none."""
+    data: list[PlotlyPart] = [
         {
             "type": "bar",
             "orientation": "h",
-            "x": _short(values),
+            "x": _round(values),
             "y": list(labels),
             "name": part,
             "marker": {"color": colour, "line": {"color": "--paper", "width": 1}},
@@ -210,7 +211,7 @@ def stacked(
         }
         for part, (values, colour) in parts.items()
     ]
-    layout: Part = {
+    layout: PlotlyPart = {
         "barmode": "stack",
         "xaxis": {"title": {"text": x_title}, "rangemode": "tozero"},
         "yaxis": {"autorange": "reversed", "dtick": 1},
@@ -221,24 +222,24 @@ def stacked(
     rows = [(label, *(unit(values[i]) for values, _ in parts.values())) for i, label in enumerate(labels)]
     legend = tuple((part, colour) for part, (_, colour) in parts.items())
     height = 80 + 42 * len(labels)
-    return Chart(name, title, says, {"data": data, "layout": layout}, ("", *parts), rows, height, legend)
+    return Chart(name, title, description, {"data": data, "layout": layout}, ("", *parts), rows, height, legend)
 
 
-def bars(
+def draw_bars(
     name: str,
     title: str,
-    says: str,
+    description: str,
     labels: Sequence[str],
     values: Sequence[float],
     texts: Sequence[str],
     x_title: str,
     colours: Sequence[str] | str = "--blue",
 ) -> Chart:
-    """Horizontal bars, each with its value at its end."""
-    bar: Part = {
+    """Draws horizontal bars with the value of each at its end."""
+    bar: PlotlyPart = {
         "type": "bar",
         "orientation": "h",
-        "x": _short(values),
+        "x": _round(values),
         "y": list(labels),
         "text": list(texts),
         "textposition": "outside",
@@ -248,31 +249,33 @@ def bars(
         "hoverinfo": "skip",
         "showlegend": False,
     }
-    layout: Part = {
+    layout: PlotlyPart = {
         "xaxis": {"title": {"text": x_title}, "range": [0, 1.3 * max([*values, 0.0]) or 1.0]},
         "yaxis": {"autorange": "reversed", "type": "category", "dtick": 1},
         "bargap": 0.4,
         "margin": {"t": 8},
     }
     rows = list(zip(labels, texts, strict=True))
-    return Chart(name, title, says, {"data": [bar], "layout": layout}, ("", x_title), rows, 80 + 34 * len(labels))
+    return Chart(
+        name, title, description, {"data": [bar], "layout": layout}, ("", x_title), rows, 80 + 34 * len(labels)
+    )
 
 
-def columns(
+def draw_columns(
     name: str,
     title: str,
-    says: str,
+    description: str,
     labels: Sequence[str],
     groups: Mapping[str, tuple[Sequence[float], str]],
     x_title: str,
     y_title: str,
 ) -> Chart:
-    """Upright bars side by side: {group: (value per label, colour)}."""
-    data: list[Part] = [
+    """Draws vertical bars side by side: {group: (value per label, colour)}."""
+    data: list[PlotlyPart] = [
         {
             "type": "bar",
             "x": list(labels),
-            "y": _short(values),
+            "y": _round(values),
             "name": group,
             "marker": {"color": colour},
             "hovertemplate": f"%{{x}}: %{{y:,}}<extra>{group}</extra>",
@@ -280,7 +283,7 @@ def columns(
         }
         for group, (values, colour) in groups.items()
     ]
-    layout: Part = {
+    layout: PlotlyPart = {
         "xaxis": {"title": {"text": x_title}, "type": "category"},
         "yaxis": {"title": {"text": y_title}, "rangemode": "tozero", "tickformat": "~s"},
         "bargap": 0.15,
@@ -288,22 +291,28 @@ def columns(
     }
     rows = [(label, *(number(values[i]) for values, _ in groups.values())) for i, label in enumerate(labels)]
     legend = tuple((group, colour) for group, (_, colour) in groups.items()) if len(groups) > 1 else ()
-    return Chart(name, title, says, {"data": data, "layout": layout}, (x_title, *groups), rows, 280, legend)
+    return Chart(name, title, description, {"data": data, "layout": layout}, (x_title, *groups), rows, 280, legend)
 
 
-def spread(
-    name: str, title: str, says: str, values: Column, marks: Sequence[tuple[float, str]], x_title: str, y_title: str
+def draw_histogram(
+    name: str,
+    title: str,
+    description: str,
+    values: Column,
+    marks: Sequence[tuple[float, str]],
+    x_title: str,
+    y_title: str,
 ) -> Chart:
-    """How often which value came, up to the 99th percentile; `marks` are upright lines with a word each."""
+    """Draws a histogram up to the 99th percentile; `marks` are vertical lines with a label each."""
     top = max(float(np.quantile(values, 0.99)), *(x for x, _ in marks))
     shown = values[values <= top]
     low, high = float(shown.min()), float(shown.max())
     if high - low <= 1e-9 * abs(high):  # equal but for rounding: too narrow to divide
         low, high = low - 0.5, high + 0.5
     counts, edges = np.histogram(shown, min(60, max(8, int(2 * np.sqrt(len(shown))))), (low, high))
-    bar: Part = {
+    bar: PlotlyPart = {
         "type": "bar",
-        "x": _short((edges[:-1] + edges[1:]) / 2),
+        "x": _round((edges[:-1] + edges[1:]) / 2),
         "y": counts.tolist(),
         "width": 0.92 * float(edges[1] - edges[0]),
         "marker": {"color": "--sky"},
@@ -312,25 +321,25 @@ def spread(
     }
     middle = float(edges[0] + edges[-1]) / 2
     labels = [
-        _mark_label(x, text) | {"xanchor": "right" if x > middle else "left", "yshift": LABEL_PIXELS * (place % 2)}
+        _label_mark(x, text) | {"xanchor": "right" if x > middle else "left", "yshift": LABEL_PIXELS * (place % 2)}
         for place, (x, text) in enumerate(sorted(marks))
     ]
-    layout: Part = {
+    layout: PlotlyPart = {
         "xaxis": {"title": {"text": x_title}},
         "yaxis": {"title": {"text": y_title}, "rangemode": "tozero"},
         "annotations": labels,
-        "shapes": [_upright(x) for x, _ in marks],
+        "shapes": [_draw_mark(x) for x, _ in marks],
         "margin": {"t": 44},
     }
-    found = zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True)
-    rows = [(f"{fine(low)} to {fine(high)}", str(count)) for low, high, count in found if count]
-    return Chart(name, title, says, {"data": [bar], "layout": layout}, (x_title, y_title), rows)
+    bins = zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True)
+    rows = [(f"{precise(low)} to {precise(high)}", str(count)) for low, high, count in bins if count]
+    return Chart(name, title, description, {"data": [bar], "layout": layout}, (x_title, y_title), rows)
 
 
-def dots(
+def draw_scatter(
     name: str,
     title: str,
-    says: str,
+    description: str,
     x: Column,
     y: Column,
     x_title: str,
@@ -338,40 +347,38 @@ def dots(
     straight: tuple[float, float] | None = None,
     label: str = "",
 ) -> Chart:
-    """A scatter plot; `straight` is (start, slope) of a line through it."""
+    """Draws a scatter plot; `straight` is (start, slope) of a line through it."""
     if len(x) > MOST_DOTS:
         chosen = np.random.default_rng(0).choice(len(x), MOST_DOTS, replace=False)
         x, y = x[chosen], y[chosen]
-    cloud: Part = {
+    cloud: PlotlyPart = {
         "type": "scatter",
-        "x": _short(x),
-        "y": _short(y),
+        "x": _round(x),
+        "y": _round(y),
         "mode": "markers",
         "marker": {"color": "--blue/0.45", "size": 6},
         "hovertemplate": "%{x:.3~g}, %{y:.4~g}<extra></extra>",
         "showlegend": False,
     }
-    data, notes = [cloud], list[Part]()
+    data, notes = [cloud], list[PlotlyPart]()
     if straight is not None:
         ends = np.array([x.min(), x.max()])
-        data.append(_line(Line(label, ends, straight[0] + straight[1] * ends, "--vermilion", "dash")))
-        corner: Part = {"xref": "paper", "yref": "paper", "x": 0.02, "y": 0.98, "xanchor": "left", "yanchor": "top"}
+        data.append(_draw_line(Line(label, ends, straight[0] + straight[1] * ends, "--vermilion", "dash")))
+        corner: PlotlyPart = {
+            "xref": "paper",
+            "yref": "paper",
+            "x": 0.02,
+            "y": 0.98,
+            "xanchor": "left",
+            "yanchor": "top",
+        }
         notes.append(corner | {"text": label, "showarrow": False, "font": {"color": "--vermilion-text"}})
-    layout: Part = {
+    layout: PlotlyPart = {
         "xaxis": {"title": {"text": x_title}, "rangemode": "tozero"},
         "yaxis": {"title": {"text": y_title}, "rangemode": "tozero"},
         "annotations": notes,
     }
     order = np.argsort(x)
-    places = [int(order[place]) for place in evenly(len(x), TABLE_ROWS)]
-    rows = [(number(float(x[place])), fine(float(y[place]))) for place in places]
-    return Chart(name, title, says, {"data": data, "layout": layout}, (x_title, y_title), rows)
-
-
-@cache
-def plotly_script() -> str:
-    """plotly.js out of the Python package, without importing it."""
-    found = find_spec("plotly")
-    if found is None or not found.submodule_search_locations:
-        raise LockstepError("The package plotly is not installed, and the page's charts need it.", "pip install plotly")
-    return (Path(found.submodule_search_locations[0]) / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
+    places = [int(order[place]) for place in pick_evenly(len(x), TABLE_ROWS)]
+    rows = [(number(float(x[place])), precise(float(y[place]))) for place in places]
+    return Chart(name, title, description, {"data": data, "layout": layout}, (x_title, y_title), rows)

@@ -1,18 +1,17 @@
-"""What the samplers saw of the machines: processors, memory, network interfaces, GPUs. All of it may be missing."""
+"""What the samplers measured on the machines: processors, memory, network interfaces, GPUs. Any of it may be missing."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
+from lockstep.explain.reading.json_access import get_dict, get_number, list_dicts, list_numbers
 from lockstep.explain.reading.record import Record
 from lockstep.run.journal import Line
 
 
 @dataclass(frozen=True)
 class MachineSample:
-    """What went through an interface in the `seconds` before `time`."""
+    """Bytes that an interface sent and received in the `seconds` before `time`."""
 
     time: float
     seconds: float
@@ -39,8 +38,6 @@ class Gpu:
     utilisation: list[float] = field(default_factory=list)
     sm_activity: list[float] = field(default_factory=list)
     memory_used: list[float] = field(default_factory=list)
-    memory_total: float | None = None
-    watts: list[float] = field(default_factory=list)
 
 
 @dataclass
@@ -48,79 +45,71 @@ class HostSamples:
     name: str
     cores_busy: list[float] = field(default_factory=list)  # mean share of all cores, per sample
     cores: int = 0
-    memory_used: list[float] = field(default_factory=list)
-    memory_total: float | None = None
     interfaces: dict[str, Interface] = field(default_factory=dict)
     gpus: dict[int, Gpu] = field(default_factory=dict)
 
-    def busiest(self, local: bool) -> Interface | None:
-        """The interface that sent most; with workers elsewhere the loopback only when there is nothing else."""
-        every = list(self.interfaces.values())
-        real = every if local else [one for one in every if one.name != "lo" and one.sent_bits] or every
-        return max(real, key=lambda one: one.sent_bits, default=None)
+    def find_busiest(self, local: bool) -> Interface | None:
+        """Returns the interface that sent most. The loopback counts when all workers are `local`, or when no other
+        interface sent anything."""
+        candidates = list(self.interfaces.values())
+        if not local:
+            candidates = [one for one in candidates if one.name != "lo" and one.sent_bits] or candidates
+        return max(candidates, key=lambda interface: interface.sent_bits, default=None)
 
 
 @dataclass
 class Machines:
-    local: bool  # are all workers on one machine?
+    local: bool  # whether all workers are on one machine
     hosts: dict[str, HostSamples] = field(default_factory=dict)
-    cpu: dict[int, float] = field(default_factory=dict)  # cores that each worker used, mean
-    resident: dict[int, float] = field(default_factory=dict)  # most bytes of memory that each worker had
+    cpu: dict[int, float] = field(default_factory=dict)  # by worker: mean number of cores it used
+    resident: dict[int, float] = field(default_factory=dict)  # by worker: largest memory, bytes
 
 
-def machines(record: Record) -> Machines:
-    found = Machines(local=len(set(record.hosts)) <= 1)
+def read_machines(record: Record) -> Machines:
+    machines = Machines(local=len(set(record.hosts)) <= 1)
     for rank, worker in record.workers.items():
         cpu, resident = list[float](), list[float]()
-        for line in worker.of("system"):
-            process = _dict(line.get("process"))
-            cpu += _numbers(process.get("cpu"))
-            resident += _numbers(process.get("resident"))
-            _add(found.hosts, line)
+        for line in worker.select_events("system"):
+            process = get_dict(line.get("process"))
+            cpu += list_numbers([process.get("cpu")])
+            resident += list_numbers([process.get("resident")])
+            _add(machines.hosts, line)
         if cpu:
-            found.cpu[rank] = float(np.mean(cpu))
+            machines.cpu[rank] = float(np.mean(cpu))
         if resident:
-            found.resident[rank] = max(resident)
-    return found
+            machines.resident[rank] = max(resident)
+    return machines
 
 
-def links(record: Record) -> list[Line]:
-    """Measured probes between hosts."""
-    return [line for worker in record.workers.values() for line in worker.of("link")]
+def list_link_probes(record: Record) -> list[Line]:
+    """Returns the `link` lines of all workers: probes between hosts."""
+    return [line for worker in record.workers.values() for line in worker.select_events("link")]
 
 
 def _add(hosts: dict[str, HostSamples], line: Line) -> None:
-    host = hosts.setdefault(str(line.get("host", "?")), HostSamples(str(line.get("host", "?"))))
-    cores = _numbers(*line["cores"]) if isinstance(line.get("cores"), list) else []
+    """Adds one system sample to its host."""
+    name = str(line.get("host", "?"))
+    host = hosts.setdefault(name, HostSamples(name))
+    cores = list_numbers(line["cores"]) if isinstance(line.get("cores"), list) else []
     if cores:
         host.cores_busy.append(float(np.mean(cores)))
         host.cores = len(cores)
-    memory = _dict(line.get("memory"))
-    host.memory_used += _numbers(memory.get("used"))
-    host.memory_total = next(iter(_numbers(memory.get("total"))), host.memory_total)
-    seconds = next(iter(_numbers(line.get("seconds"))), 0.0)
-    for name, facts in _dict(line.get("network")).items():
-        facts = _dict(facts)
+    _add_traffic(host, line)
+    for facts in list_dicts(line.get("gpus")):
+        index = int(get_number(facts.get("index")) or 0)
+        gpu = host.gpus.setdefault(index, Gpu(str(facts.get("name", "GPU"))))
+        gpu.utilisation += list_numbers([facts.get("utilisation")])
+        gpu.sm_activity += list_numbers([facts.get("sm_activity")])
+        gpu.memory_used += list_numbers([facts.get("memory_used")])
+
+
+def _add_traffic(host: HostSamples, line: Line) -> None:
+    seconds = get_number(line.get("seconds")) or 0.0
+    for name, value in get_dict(line.get("network")).items():
+        facts = get_dict(value)
         interface = host.interfaces.setdefault(name, Interface(name))
-        interface.link_bits = next(iter(_numbers(facts.get("link_bits"))), interface.link_bits)
-        moved = _numbers(facts.get("sent"), facts.get("received"))
+        link_bits = get_number(facts.get("link_bits"))
+        interface.link_bits = interface.link_bits if link_bits is None else float(link_bits)
+        moved = list_numbers([facts.get("sent"), facts.get("received")])
         if len(moved) == 2 and seconds > 0:
             interface.samples.append(MachineSample(float(line["time"]), seconds, *moved))
-    for facts in _list(line.get("gpus")):
-        index = next(iter(_numbers(facts.get("index"))), 0.0)
-        gpu = host.gpus.setdefault(int(index), Gpu(str(facts.get("name", "GPU"))))
-        for name in ("utilisation", "sm_activity", "memory_used", "watts"):
-            getattr(gpu, name).extend(_numbers(facts.get(name)))
-        gpu.memory_total = next(iter(_numbers(facts.get("memory_total"))), gpu.memory_total)
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> Iterator[dict[str, Any]]:
-    return (one for one in value if isinstance(one, dict)) if isinstance(value, list) else iter(())
-
-
-def _numbers(*values: Any) -> list[float]:
-    return [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]

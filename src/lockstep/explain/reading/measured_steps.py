@@ -1,4 +1,4 @@
-"""The steps that averages are made of."""
+"""The steps that count for averages."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,12 +10,12 @@ from lockstep.explain.reading.steps import Column, Steps
 
 @dataclass(frozen=True)
 class MeasuredSteps:
-    """The steps that averages are made of: those of the launches with the last setting, without warm-up."""
+    """The steps that count for averages: those of the launches with the last setting, without warm-up."""
 
     workers: dict[int, Steps]
     warmup: int
     attempts: tuple[int, ...]
-    partial: bool  # other launches were left out because they had another setting
+    partial: bool  # whether launches with another setting were left out
 
     @property
     def primary(self) -> Steps:
@@ -27,24 +27,23 @@ class MeasuredSteps:
 
     @property
     def lockstep(self) -> bool:
-        """Do the workers' gradients make one update in every step, so that its loss is that of all workers? (Workers that
-        are `together` take part in every step, but may update their own copies.)"""
-        return bool(self.workers) and bool((self.primary.common == 1).all())
+        """Whether the gradients of all workers make one update in every step, so that its loss is that of all workers."""
+        return bool(self.workers) and self.primary.is_global
 
     @cached_property
     def aligned(self) -> dict[int, Steps]:
-        """The steps that every worker's journal has, row by row the same step."""
+        """The steps that all journals have: row i is the same step for every worker."""
         shared = self.primary.step
         for steps in self.workers.values():
             shared = np.intersect1d(shared, steps.step)
         return {rank: steps.where(np.isin(steps.step, shared)) for rank, steps in self.workers.items()}
 
     def stack(self, name: str) -> Column:
-        """A column of all workers side by side, [workers, steps]."""
+        """Returns a column of all workers, [workers, steps]."""
         return np.stack([getattr(steps, name) for steps in self.aligned.values()])
 
-    def how(self, what: str = "mean", who: str = "worker 0") -> str:
-        """How a figure of these steps was measured."""
+    def describe(self, what: str = "mean", who: str = "worker 0") -> str:
+        """Returns how a figure was computed from these steps, for people."""
         setting = ", launches with the last setting only" if self.partial else ""
         counts = [len(steps) for steps in self.workers.values()]
         if len(set(counts)) > 1 and "worker 0" not in who:

@@ -1,4 +1,4 @@
-"""Step lines of a journal as columns: a long run has hundreds of thousands of them in every worker's journal."""
+"""Step lines of a journal as columns of numbers. A long run has hundreds of thousands of them per worker."""
 
 import math
 from dataclasses import dataclass, fields
@@ -14,14 +14,14 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Steps:
-    """Step lines of one worker as columns; what a line does not say is NaN."""
+    """Step lines of one worker as columns, [steps] each. What a line does not have is NaN."""
 
     step: Column
     time: Column
     attempt: Column
     warmup: Column
     applied: Column
-    common: Column  # 1 where the loss is the whole team's (scope global), 0 where it is the worker's own
+    global_scope: Column  # 1 where the loss is that of all workers, 0 where it is the worker's own
     seconds: Column
     input: Column
     forward: Column
@@ -39,7 +39,7 @@ class Steps:
     epoch: Column
     watching: Column
     staleness: Column
-    sums: Column  # seconds within merge: small sums in the middle of the passes, at which all wait for each other
+    sums: Column  # seconds of `merge` that synchronized batch norm, within the forward and backward passes
     sums_bytes: Column
     part: Column  # which share of the step, where a worker may take several
 
@@ -47,16 +47,22 @@ class Steps:
         return len(self.step)
 
     def where(self, chosen: Mask | npt.NDArray[np.intp]) -> "Steps":
+        """Returns the chosen rows of all columns."""
         return Steps(**{column.name: getattr(self, column.name)[chosen] for column in fields(self)})
 
     @property
+    def is_global(self) -> bool:
+        """Whether every loss is that of all workers."""
+        return bool((self.global_scope == 1).all())
+
+    @property
     def compute(self) -> Column:
-        """Seconds in which the worker itself worked: waiting for input and for others is not in it."""
+        """Seconds in which the worker computed. Waiting for input and for other workers does not count."""
         return self.forward + self.backward + self.update
 
     @property
-    def under_way(self) -> Column:
-        """Seconds in which gradients travelled, hidden behind the backward pass or not."""
+    def in_flight(self) -> Column:
+        """Seconds in which gradients were sent or received, whether or not the backward pass overlapped them."""
         return self.merge - self.sums + self.overlapped
 
 
@@ -65,32 +71,33 @@ NO_SUMS = {"seconds": 0.0, "bytes": 0}
 WIDTH = len(fields(Steps))
 
 
-def row(line: Line) -> list[float]:
-    """A step line in the order of the columns; raises when it is not one. Journals have millions: keep it lean."""
-    phases, words, told = line["phases"], line.get("words") or {}, line.get
-    sums = told("sums") or NO_SUMS
+def make_row(line: Line) -> list[float]:
+    """Returns a step line in the order of the columns and raises an error when it is not one. This runs once per line,
+    millions of times for a long run, so it avoids every extra call."""
+    phases, words, get = line["phases"], line.get("words") or {}, line.get
+    sums = get("sums") or NO_SUMS
     if not isinstance(line["step"], int):
-        raise ValueError("a step without a number")
+        raise ValueError("The number of the step is not an integer.")
     optional = (
-        told("merge_overlapped"),
-        told("bytes_sent"),
-        told("loss"),
-        told("lr"),
-        told("grad_norm"),
+        get("merge_overlapped"),
+        get("bytes_sent"),
+        get("loss"),
+        get("lr"),
+        get("grad_norm"),
         words.get("source"),
         words.get("target"),
-        told("global_target_words"),
-        told("epoch"),
-        told("watching"),
-        told("staleness"),
+        get("global_target_words"),
+        get("epoch"),
+        get("watching"),
+        get("staleness"),
     )
     return [
         line["step"],
         line["time"],
-        told("attempt", 1),
-        told("warmup", False),
-        told("applied", True),
-        told("scope", "global") == "global",
+        get("attempt", 1),
+        get("warmup", False),
+        get("applied", True),
+        get("scope", "global") == "global",
         line["seconds"],
         phases["input"],
         phases["forward"],
@@ -100,14 +107,15 @@ def row(line: Line) -> list[float]:
         *[math.nan if value is None else value for value in optional],
         sums["seconds"],
         sums["bytes"],
-        told("part", 0),
+        get("part", 0),
     ]
 
 
-def joined(steps: Steps, others: Steps) -> Steps:
-    """`steps`, and those of `others` that it lacks."""
+def join_steps(steps: Steps, others: Steps) -> Steps:
+    """Returns `steps` and those of `others` that are missing there, in order."""
     missed = others.where(~np.isin(others.step, steps.step))
     if not len(missed):
         return steps
-    both = {one.name: np.concatenate([getattr(steps, one.name), getattr(missed, one.name)]) for one in fields(Steps)}
+    names = [column.name for column in fields(Steps)]
+    both = {name: np.concatenate([getattr(steps, name), getattr(missed, name)]) for name in names}
     return Steps(**both).where(np.argsort(np.concatenate([steps.step, missed.step]), kind="stable"))

@@ -6,7 +6,7 @@ import numpy as np
 
 from lockstep.explain.answer import Chart
 from lockstep.explain.formatting import bits, count, number, seconds, share
-from lockstep.explain.pages.charts import Band, Line, lines, stacked
+from lockstep.explain.pages.charts import Band, Line, draw_lines, draw_stacked_bars
 from lockstep.explain.pages.html_page import render
 from lockstep.lab.plan.predict import Plan, PlanRow
 
@@ -48,7 +48,7 @@ def _speedup(rows: list[PlanRow], place: int) -> Chart:
     best = max((row for row in rows if row.workers == most), key=lambda row: row.speedup)
     says = f"With {most:,} workers {best.name} is the fastest: {number(best.speedup)} times as fast as one worker."
     title = "Speed-up against one worker, with the interval of each prediction"
-    return lines(
+    return draw_lines(
         f"speedup-{'abcdefghij'[place % 10]}", title, says, drawn, "workers", "times as fast", bands, height=380
     )
 
@@ -66,7 +66,7 @@ def _where(rows: list[PlanRow], place: int) -> Chart:
     says = f"{worst.name} waits for the link for {share(worst.exposed / worst.step_seconds)} of a step."
     title = f"Where a step of {most:,} workers goes"
     labels = [row.name for row in shown]
-    chart = stacked(f"where-{'abcdefghij'[place % 10]}", title, says, labels, parts, "milliseconds of a step")
+    chart = draw_stacked_bars(f"where-{'abcdefghij'[place % 10]}", title, says, labels, parts, "milliseconds of a step")
     chart.figure["layout"]["yaxis"]["dtick"] = 1  # every bar has its name
     return chart
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.errors import LockstepError
-from lockstep.explain.bottleneck import unequal
+from lockstep.explain.measures.bottleneck import compare_work
 from lockstep.explain.reading.steps import PHASES, Column
 from lockstep.run.journal import Line
 
@@ -146,7 +146,7 @@ def _of_the_last(workers: list[_WorkerTimes]) -> dict[str, float]:
     last = phases["merge"].argmin(0)  # [steps]: whoever waited least came last
     here = np.arange(len(last))
     work = phases["forward"] + phases["backward"]
-    fair = float(unequal(work, last).fair.mean())
+    fair = float(compare_work(work, last).fair.mean())
     parts = {name: float(phases[name][last, here].mean()) for name in ("input", "merge", "update")}
     return parts | {"work": fair, "imbalance": float(work[last, here].mean()) - fair}
 
@@ -157,7 +157,7 @@ def _of_all(workers: list[_WorkerTimes], means: dict[str, float]) -> dict[str, f
     rows, meeting = _aligned(workers)
     phases = {name: np.array([[line["phases"][name] for line in row] for row in rows]) for name in PHASES}
     work = phases["forward"] + phases["backward"]  # [workers, steps]
-    fair = float(unequal(work, work.argmax(0)).fair.mean())
+    fair = float(compare_work(work, work.argmax(0)).fair.mean())
     parts = {name: means[name] for name in ("input", "merge", "update")}
     imbalance = means["forward"] + means["backward"] - fair
     if meeting:

@@ -86,7 +86,7 @@ def _speedups(found: Results, matrix: Matrix) -> list[Chart]:
             where = "" if link == NO_LINK else f" over {link}"
             size = f", {batch:,} {matrix.unit} a worker" if len(matrix.batches) > 1 else ""
             name, title = f"speedup-{link}-{batch}".replace(".", "-"), f"Speed-up{where}{size}"
-            chart = charts.lines(name, title, says, shown, "workers", "times one worker", zero=True, height=340)
+            chart = charts.draw_lines(name, title, says, shown, "workers", "times one worker", zero=True, height=340)
             layout = chart.figure["layout"]
             layout["xaxis"] |= {"tickvals": counts, "tickformat": "d"}
             layout |= {"annotations": [], "margin": {"r": 12, "t": 8}}  # names of many lines need a legend
@@ -116,7 +116,7 @@ def _speeds(found: Results, matrix: Matrix) -> Chart:
     says = "; ".join(f"{label} {text}" for label, text in zip(labels, texts, strict=True))
     title = f"{found.unit.capitalize()} per second, all workers, median round"
     return _folded(
-        charts.bars("words-per-second", title, says, labels, values, texts, f"{found.unit} per second", colours)
+        charts.draw_bars("words-per-second", title, says, labels, values, texts, f"{found.unit} per second", colours)
     )
 
 
@@ -128,7 +128,9 @@ def _phases(found: Results, matrix: Matrix) -> Chart:
     says = "; ".join(f"{label} {milliseconds(row.sample.step)}" for label, row in zip(labels, found.rows, strict=True))
     title = "A step by phase, mean over the workers"
     return _folded(
-        charts.stacked("phases", title, says, labels, parts, "milliseconds", lambda value: f"{number(value)} ms")
+        charts.draw_stacked_bars(
+            "phases", title, says, labels, parts, "milliseconds", lambda value: f"{number(value)} ms"
+        )
     )
 
 
@@ -142,7 +144,9 @@ def _lost(found: Results, matrix: Matrix) -> Chart:
         f"{label} {row.speedup:.2f} of {row.cell.workers}" for label, row in zip(labels, rows, strict=True)
     )
     title = "Reached, and what took the rest (shares below nothing are not drawn)"
-    return _folded(charts.stacked("lost", title, says, labels, parts, "times one worker", lambda value: f"{value:.2f}"))
+    return _folded(
+        charts.draw_stacked_bars("lost", title, says, labels, parts, "times one worker", lambda value: f"{value:.2f}")
+    )
 
 
 def _folded(chart: Chart) -> Chart:

@@ -1,4 +1,4 @@
-"""Curves through evaluations: a falling power of the step with its uncertainty, and the slope of the last ones."""
+"""Curves through evaluations: a power law of the step with its uncertainty, and the slope of the last evaluations."""
 
 import math
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from lockstep.explain.reading.steps import Column
 POWERS = np.geomspace(0.05, 6.0, 24)
 DRAWS = 200
 FEWEST = 4
-"""Evaluations that a curve of three unknowns needs at least, with one to spare for its scatter."""
+"""The smallest number of evaluations for a curve: one for each of its three parameters and one for the scatter."""
 MOST = 40
-"""More evaluations than that are thinned out: they would only cost time."""
+"""Of more evaluations, evenly spaced ones are used, which saves time."""
 STUDENT = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383, 1.372)
 """Half-widths of an 80 % interval in standard errors, for 1, 2, ... degrees of freedom."""
 STUDENT_MANY = 1.29
@@ -26,48 +26,50 @@ class Estimate:
     low: float
     high: float
 
-    def times(self, factor: float) -> "Estimate":
+    def scale(self, factor: float) -> "Estimate":
         ends = sorted((self.low * factor, self.high * factor))
         return Estimate(self.value * factor, ends[0], ends[1])
 
 
 @dataclass(frozen=True)
 class Curve:
-    """limit + drop * (step / last) ** -power, and other draws of the three that the evaluations allow as well."""
+    """limit + drop * (step / last) ** -power, and bootstrap draws of the three parameters."""
 
     last: float
     limit: float
     drop: float
     power: float
     draws: Column  # [draws, (limit, drop, power)]
-    scatter: float  # standard deviation of what is left when the curve is taken away, from the median
+    scatter: float  # standard deviation of the residuals, estimated from their median
 
     def at(self, steps: Column) -> Column:
+        """Returns the value of the curve at each step."""
         return self.limit + self.drop * (np.asarray(steps) / self.last) ** -self.power
 
-    def band(self, steps: Column) -> tuple[Column, Column]:
-        """The 80 % interval at every step."""
+    def interval_at(self, steps: Column) -> tuple[Column, Column]:
+        """Returns the low and high ends of the 80 % interval at each step."""
         ratio = (np.asarray(steps) / self.last)[None, :]
         values = self.draws[:, :1] + self.draws[:, 1:2] * ratio ** -self.draws[:, 2:]
         low, high = np.quantile(values, (0.1, 0.9), axis=0)
         return low, high
 
-    def change(self, factor: float = 2.0) -> Estimate:
-        """How much the value changes when the run takes `factor` times its steps."""
+    def predict_change(self, factor: float = 2.0) -> Estimate:
+        """Returns how much the value changes when the run takes `factor` times its steps."""
         falls = self.draws[:, 1] * (factor ** -self.draws[:, 2] - 1.0)
         low, high = np.quantile(falls, (0.1, 0.9))
         return Estimate(float(self.drop * (factor**-self.power - 1.0)), float(low), float(high))
 
 
-def fit(steps: Column, values: Column, least: float = 0.0, most: float = math.inf) -> Curve | None:
-    """Robust least squares on a grid of powers, with a limit between `least` and `most`; None for fewer evaluations than
-    it needs.
+def fit_curve(steps: Column, values: Column, least: float = 0.0, most: float = math.inf) -> Curve | None:
+    """Fits a curve by robust least squares on a grid of powers, with a limit between `least` and `most`. Returns None for
+    fewer than FEWEST evaluations.
 
-    It looks back three doublings only, and later evaluations count more, because the curve is used to look ahead and the
-    beginning of a training follows another law. The uncertainty is a wild bootstrap: every evaluation keeps the size of
-    its own residual, with a random sign and strength, counts for a random weight, and the curve is fitted again.
+    Only the last three doublings of the steps are used, and later evaluations have a larger weight, because the curve
+    extrapolates and the beginning of a training follows another law. The uncertainty comes from a wild bootstrap: each
+    draw multiplies the residual of every evaluation by a random number, gives every evaluation a random weight, and fits
+    the curve again.
     """
-    steps, values = _late(steps, values)
+    steps, values = _select_late(steps, values)
     if len(steps) < FEWEST or steps[-1] <= 0:
         return None
     ratio = steps / steps[-1]
@@ -83,7 +85,8 @@ def fit(steps: Column, values: Column, least: float = 0.0, most: float = math.in
     return Curve(float(steps[-1]), float(limit), float(drop), float(power), draws, scatter)
 
 
-def _late(steps: Column, values: Column) -> tuple[Column, Column]:
+def _select_late(steps: Column, values: Column) -> tuple[Column, Column]:
+    """Returns the evaluations of the last three doublings of the steps, at most MOST of them."""
     late = np.flatnonzero(steps >= steps[-1] / 8) if len(steps) else np.array([], int)
     if len(late) <= FEWEST:
         late = np.arange(max(0, len(steps) - FEWEST - 1), len(steps))
@@ -93,21 +96,21 @@ def _late(steps: Column, values: Column) -> tuple[Column, Column]:
 
 
 def _solve(ratio: Column, values: Column, own: Column, limits: tuple[float, float]) -> tuple[Column, Column, Column]:
-    """(limit, drop, power) of each row of `values` [rows, evaluations], whose evaluations count as `own` says: by a
-    coarse grid of powers, then a fine one."""
-    _, _, coarse = _best(ratio, values, own, limits, np.broadcast_to(POWERS, (len(values), len(POWERS))))
+    """Returns (limit, drop, power) of each row of `values` [rows, evaluations], by a coarse grid of powers and then a fine
+    one. `own` are the weights of the evaluations, [1 or rows, evaluations]."""
+    _, _, coarse = _find_best_power(ratio, values, own, limits, np.broadcast_to(POWERS, (len(values), len(POWERS))))
     near = coarse[:, None] * np.geomspace(POWERS[0] / POWERS[1], POWERS[1] / POWERS[0], 13)
-    return _best(ratio, values, own, limits, near)
+    return _find_best_power(ratio, values, own, limits, near)
 
 
-def _best(
+def _find_best_power(
     ratio: Column, values: Column, own: Column, limits: tuple[float, float], powers: Column
 ) -> tuple[Column, Column, Column]:
-    """The best of `powers` [rows, powers] for each row."""
+    """Returns limit, drop and power of the best of `powers` [rows, powers] for each row."""
     basis = ratio ** -powers[..., None]  # [rows, powers, evaluations]
     weights = np.broadcast_to(own[:, None, :], basis.shape)
     for _ in range(5):
-        limit, drop = _line(basis, values[:, None, :], weights, limits)  # [rows, powers]
+        limit, drop = _fit_line(basis, values[:, None, :], weights, limits)  # [rows, powers]
         away = np.abs(values[:, None, :] - limit[..., None] - drop[..., None] * basis)
         size = 1.5 * np.median(away, axis=-1, keepdims=True) * 1.4826 + 1e-12
         weights = own[:, None, :] * np.minimum(1.0, size / np.maximum(away, 1e-12))  # Huber's
@@ -117,8 +120,8 @@ def _best(
     return limit[rows, best], drop[rows, best], powers[rows, best]
 
 
-def _line(x: Column, y: Column, weights: Column, limits: tuple[float, float]) -> tuple[Column, Column]:
-    """Weighted straight line y = a + b x along the last axis; a is kept within its limits."""
+def _fit_line(x: Column, y: Column, weights: Column, limits: tuple[float, float]) -> tuple[Column, Column]:
+    """Fits a weighted straight line y = a + b x along the last axis, with `a` within the limits."""
     total = weights.sum(-1)
     mean_x, mean_y = (weights * x).sum(-1) / total, (weights * y).sum(-1) / total
     away = x - mean_x[..., None]
@@ -128,14 +131,15 @@ def _line(x: Column, y: Column, weights: Column, limits: tuple[float, float]) ->
     return a, (mean_y - a) / mean_x
 
 
-def recent(evaluations: int) -> int:
-    """How many evaluations count as the last ones: a third, and at least three."""
+def count_recent(evaluations: int) -> int:
+    """Returns how many evaluations count as the last ones: a third, and at least three."""
     return max(3, -(-evaluations // 3))
 
 
-def slope(steps: Column, values: Column, count: int | None = None) -> Estimate | None:
-    """Change per doubling of the steps, over the last `count` evaluations, or the recent ones."""
-    count = max(3, count or recent(len(steps)))
+def fit_slope(steps: Column, values: Column, count: int | None = None) -> Estimate | None:
+    """Returns the change per doubling of the steps over the last `count` evaluations. By default those are the ones that
+    `count_recent` counts. Returns None when there are fewer."""
+    count = max(3, count or count_recent(len(steps)))
     if len(steps) < count:
         return None
     x, y = np.log2(np.maximum(steps[-count:], 1.0)), values[-count:]
@@ -150,8 +154,9 @@ def slope(steps: Column, values: Column, count: int | None = None) -> Estimate |
     return Estimate(value, value - half, value + half)
 
 
-def noise(values: Column) -> float:
-    """How much neighbouring evaluations scatter, from their second differences: a smooth curve has none."""
+def estimate_scatter(values: Column) -> float:
+    """Returns the standard deviation of the noise between neighbours, from their second differences, which are almost zero
+    for a smooth curve."""
     if len(values) < 4:
         return 0.0
     return float(1.4826 * np.median(np.abs(np.diff(values, 2))) / np.sqrt(6.0))

@@ -7,7 +7,7 @@ work, imbalance, input and exchange, and these four parts add up to the step.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,28 @@ ACTIVITIES = {
     INPUT: "waiting for the next batch",
     IMBALANCE: "waiting for the slowest worker",
 }
+
+
+class AvoidableCost(TypedDict):
+    cause: str
+    cost: float
+    noise: float | None
+
+
+class BottleneckFacts(TypedDict):
+    """The bottleneck in the JSON of a report."""
+
+    cause: str
+    cost: float
+    costs: dict[str, float]
+    bound_by: str
+    largest_avoidable: AvoidableCost
+    is_bottleneck: bool
+    step_seconds: float
+    slowest_worker: int | None
+    sums: float
+    measured: str
+    sentence: str
 
 
 @dataclass(frozen=True)
@@ -76,13 +98,15 @@ class Verdict:
         return sum(self.costs.values()) > 1.001
 
     def activity(self, part: str) -> str:
+        """Returns what workers do in an avoidable part."""
         return self.activities.get(part, ACTIVITIES[part])
 
     def label(self, part: str) -> str:
-        """A short name for tables and charts."""
+        """Returns a short name of a part for tables and charts."""
         return self.exchange.split()[1] if part == NETWORK else part
 
     def sentence(self) -> str:
+        """Returns the verdict in one sentence for people."""
         computing, percent, activity = share(self.costs[COMPUTE]), share(self.cost), self.activity(self.avoidable)
         if self.is_bottleneck:
             name = {NETWORK: self.exchange, INPUT: "the input", IMBALANCE: "imbalance"}[self.avoidable]
@@ -122,13 +146,13 @@ class Bottleneck:
     steady: bool  # the slowest worker is usually the same one
     lockstep: bool
     workers: int
-    how: str
+    measured: str  # how it was measured, for people
     sums: float = 0.0  # of `network`: synchronizing batch norm
     hosts: int = 0  # 0 where it is not known
     noise: Mapping[str, float] = field(default_factory=dict)  # two standard errors of each avoidable part, in seconds
 
     def cost(self, cause: str) -> float:
-        """As a share of the step."""
+        """Returns a part as a share of the step."""
         return float(getattr(self, cause)) / self.step if self.step else 0.0
 
     @property
@@ -165,9 +189,9 @@ class Bottleneck:
 
     @property
     def name(self) -> str:
-        return self._named(self.cause)
+        return self._name_cause(self.cause)
 
-    def _named(self, cause: str) -> str:
+    def _name_cause(self, cause: str) -> str:
         return f"imbalance: worker {self.slowest}" if cause == IMBALANCE and self.steady else cause
 
     def sentence(self) -> str:
@@ -178,10 +202,10 @@ class Bottleneck:
             text += f" {often if self.steady else 'The slowest worker varies.'}"
         return text
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> BottleneckFacts:
         verdict = self.verdict
-        largest = {
-            "cause": self._named(verdict.avoidable),
+        largest: AvoidableCost = {
+            "cause": self._name_cause(verdict.avoidable),
             "cost": verdict.cost,
             "noise": verdict.noise.get(verdict.avoidable),
         }
@@ -195,114 +219,122 @@ class Bottleneck:
             "step_seconds": self.step,
             "slowest_worker": self.slowest,
             "sums": self.cost("sums"),
-            "measured": self.how,
+            "measured": self.measured,
             "sentence": self.sentence(),
         }
 
 
 def judge_costs(costs: Mapping[str, float], linked: bool, noise: float = 0.0) -> Verdict:
-    """The verdict on costs that an ablation measured: between emulated hosts where `linked`, otherwise on one machine."""
+    """Returns the verdict on costs that an ablation measured: between emulated hosts where `linked`, otherwise on one
+    machine."""
     rest = max(0.0, 1.0 - sum(costs[part] for part in AVOIDABLE))
     exchange = "the network" if linked else "the exchange between processes"
     return Verdict({**costs, COMPUTE: rest}, dict.fromkeys(AVOIDABLE, noise), exchange)
 
 
 def count_hosts(record: Record) -> int:
-    """Machines that took part; 0 where that is not known. A run does not record where its parameter servers ran."""
+    """Returns the number of machines that took part, or 0 where it is not known. A run does not record where its parameter
+    servers ran."""
     hosts = len(set(record.hosts))
     return 0 if hosts == 1 and record.last_launch.servers else hosts
 
 
-def find(record: Record) -> Bottleneck | None:
-    """None when no step was measured."""
+def find_bottleneck(record: Record) -> Bottleneck | None:
+    """Returns None when no step was measured."""
     measured, hosts = record.measured, count_hosts(record)
     if not measured.count:
         return None
     if not measured.lockstep or len(measured.workers) == 1:
-        return _alone(measured, hosts)
-    return _together(measured, hosts) if len(next(iter(measured.aligned.values()))) else _alone(measured, hosts)
+        return _average_workers(measured, hosts)
+    if not len(next(iter(measured.aligned.values()))):
+        return _average_workers(measured, hosts)
+    return _follow_slowest(measured, hosts)
 
 
-def two_errors(seconds: Column) -> float:
-    """Two standard errors of the mean of these steps. One step alone leaves everything open."""
+def estimate_noise(seconds: Column) -> float:
+    """Returns two standard errors of the mean of these steps. One step alone proves nothing, so its noise is its value."""
     return 2 * float(seconds.std(ddof=1)) / len(seconds) ** 0.5 if len(seconds) > 1 else float(seconds.sum())
 
 
-def _alone(measured: MeasuredSteps, hosts: int) -> Bottleneck:
-    """Mean over workers that step on their own. Each one's seconds count as they are."""
-    rows = [steps for steps in measured.workers.values() if len(steps)]
+def _average_workers(measured: MeasuredSteps, hosts: int) -> Bottleneck:
+    """Averages over workers that do not step together, or over one worker."""
+    workers = [steps for steps in measured.workers.values() if len(steps)]
     names = ("seconds", "compute", "input", "merge", "sums")
-    means = {name: float(np.mean([getattr(steps, name).mean() for steps in rows])) for name in names}
-    who = "worker 0" if len(rows) == 1 else f"mean of {plural(len(rows), 'worker')}"
-    slowest, alone = None, len(rows) > 1 and not any(np.nan_to_num(steps.bytes_sent).any() for steps in rows)
-    if len(rows) > 1:
+    means = {name: float(np.mean([getattr(steps, name).mean() for steps in workers])) for name in names}
+    who = "worker 0" if len(workers) == 1 else f"mean of {plural(len(workers), 'worker')}"
+    slowest = None
+    sends_nothing = len(workers) > 1 and not any(np.nan_to_num(steps.bytes_sent).any() for steps in workers)
+    if len(workers) > 1:
         speeds = {rank: float(steps.compute.mean()) for rank, steps in measured.workers.items() if len(steps)}
         slowest = max(speeds, key=lambda rank: speeds[rank])
-    waiting, given = (
-        sum(two_errors(getattr(steps, name)) ** 2 for steps in rows) ** 0.5 / len(rows) for name in ("merge", "input")
+    waiting, input_noise = (
+        sum(estimate_noise(getattr(steps, name)) ** 2 for steps in workers) ** 0.5 / len(workers)
+        for name in ("merge", "input")
     )
     return Bottleneck(
         step=means["seconds"],
         compute=means["compute"],
-        imbalance=means["merge"] if alone else 0.0,  # a worker that sends nothing can only wait for others
+        imbalance=means["merge"] if sends_nothing else 0.0,  # a worker that sends nothing can only wait for others
         input=means["input"],
-        network=0.0 if alone else means["merge"],
+        network=0.0 if sends_nothing else means["merge"],
         slowest=slowest,
         slowest_share=0.0,
         steady=False,
         lockstep=False,
-        workers=len(rows),
-        how=measured.how("mean", who),
+        workers=len(workers),
+        measured=measured.describe("mean", who),
         sums=means["sums"],
         hosts=hosts,
-        noise={IMBALANCE if alone else NETWORK: waiting, INPUT: given},
+        noise={IMBALANCE if sends_nothing else NETWORK: waiting, INPUT: input_noise},
     )
 
 
-def _together(measured: MeasuredSteps, hosts: int) -> Bottleneck:
-    compute, waiting, given = measured.stack("compute"), measured.stack("merge"), measured.stack("input")
+def _follow_slowest(measured: MeasuredSteps, hosts: int) -> Bottleneck:
+    """Divides the step of the worker that waited least, for workers that step together."""
+    compute, waiting, late_input = (measured.stack(name) for name in ("compute", "merge", "input"))  # [workers, steps]
     ranks = list(measured.aligned)
-    last = waiting.argmin(0)  # [steps]: the worker that waited least
+    last = waiting.argmin(0)  # the worker that waited least, [steps]
     here = np.arange(waiting.shape[1])
-    uneven = unequal(compute, last)
+    comparison = compare_work(compute, last)
     seconds = {
-        COMPUTE: uneven.fair,
-        IMBALANCE: compute[last, here] - uneven.fair,
-        INPUT: given[last, here],
+        COMPUTE: comparison.fair,
+        IMBALANCE: compute[last, here] - comparison.fair,
+        INPUT: late_input[last, here],
         NETWORK: waiting[last, here],
     }
     parts = {name: float(column.mean()) for name, column in seconds.items()}
     if parts["imbalance"] < 0:  # noise: the slowest worker did not compute more than the others
         parts["compute"], parts["imbalance"] = parts["compute"] + parts["imbalance"], 0.0
+    how = measured.describe("mean", f"journals of {len(ranks)} workers")
     return Bottleneck(
         step=sum(parts.values()),
-        slowest=ranks[uneven.slowest],
-        slowest_share=float((last == uneven.slowest).mean()),
-        steady=uneven.steady,
+        slowest=ranks[comparison.slowest],
+        slowest_share=float((last == comparison.slowest).mean()),
+        steady=comparison.steady,
         lockstep=True,
         workers=len(ranks),
-        how=f"{measured.how('mean', f'journals of {len(ranks)} workers')}; the worker that waited least in each step",
+        measured=f"{how}; the worker that waited least in each step",
         sums=float(measured.stack("sums")[last, here].mean()),
         hosts=hosts,
-        noise={name: two_errors(seconds[name]) for name in AVOIDABLE},
+        noise={name: estimate_noise(seconds[name]) for name in AVOIDABLE},
         **parts,
     )
 
 
 @dataclass(frozen=True)
-class Unequal:
+class WorkComparison:
     slowest: int  # row of the worker that computes longest on average
     steady: bool  # the slowest worker is usually the same one
-    fair: Column  # seconds of each step if the slowest worker were as fast as the others, or the work evenly divided
+    fair: Column  # seconds of each step if all workers were equally fast, or their work equal
 
 
-def unequal(work: Column, last: npt.NDArray[np.intp]) -> Unequal:
-    """Compares the seconds of work [workers, steps] with those of the slowest worker of each step. A worker that is
-    usually the slowest is compared with the others. Where the slowest worker varies, it is compared with the mean of all:
-    the work could have been divided better."""
+def compare_work(work: Column, last: npt.NDArray[np.intp]) -> WorkComparison:
+    """Compares the seconds of work [workers, steps] with those of the slowest worker of each step, `last` [steps]. A worker
+    that is usually the slowest is compared with the others. Where the slowest worker varies, it is compared with the mean
+    of all: the work could have been divided better."""
     fair = work.mean(0)
     late = float((work[last, np.arange(work.shape[1])] - fair).mean())
     excess = work.mean(1) - fair.mean()
     slowest = int(excess.argmax())
     steady = bool(excess[slowest] > 0.5 * late > 0)
-    return Unequal(slowest, steady, np.delete(work, slowest, 0).mean(0) if steady else fair)
+    return WorkComparison(slowest, steady, np.delete(work, slowest, 0).mean(0) if steady else fair)
