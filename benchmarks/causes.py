@@ -22,7 +22,7 @@ from lockstep.explain.measures.bottleneck import find_bottleneck
 from lockstep.explain.reading.record import Record
 from lockstep.lab.emulated_network import EmulatedNetwork
 from lockstep.lab.prove import prove
-from lockstep.lab.trial import attempt
+from lockstep.lab.trial import run_trial
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def main() -> None:
                 continue
             run = Path(folder) / str(place)
             with faulty(cause.fault), EmulatedNetwork(2, cause.link) if cause.link else nullcontext() as network:
-                attempt(run, options.config, [*options.settings, *once], 2, network=network)
+                run_trial(run, options.config, [*options.settings, *once], 2, network=network)
             found = find_bottleneck(Record.open(run))
             assert found is not None
             say.print(found.sentence())

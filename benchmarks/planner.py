@@ -20,13 +20,13 @@ from rich.console import Console
 from lockstep.files import read_json, write_json
 from lockstep.lab.emulated_network import EmulatedNetwork
 from lockstep.lab.plan.cluster import Cluster
-from lockstep.lab.plan.costs import Pipe, Wiring
+from lockstep.lab.plan.costs import Link, Wiring
 from lockstep.lab.plan.job import Choice, PlannedJob
-from lockstep.lab.plan.predict import PlanRow, make
-from lockstep.lab.plan.profile import Profile, short, take
-from lockstep.lab.plan.score import MeasuredSetting, Score, score, step_seconds, summary
-from lockstep.lab.plan.sweep import measure
-from lockstep.lab.trial import Trial, attempt
+from lockstep.lab.plan.predict import PlanRow, make_plan
+from lockstep.lab.plan.profile import Profile, measure_profile
+from lockstep.lab.plan.score import MeasuredSetting, Score, average_step, score, summarise_scores
+from lockstep.lab.plan.sweep import measure_link
+from lockstep.lab.trial import Trial, make_trial_settings, run_trial
 
 CONFIG = Path(__file__).parents[1] / "configs" / "demo.yaml"
 SETTINGS = [  # 10,653,760 parameters
@@ -60,8 +60,8 @@ def overrides(choice: Choice) -> list[str]:
 
 def trial(choice: Choice, hosts: int, link: str | None, steps: int) -> Trial:
     with tempfile.TemporaryDirectory(prefix="lockstep-planner-") as folder, EmulatedNetwork(hosts, link) as network:
-        settings = [*SETTINGS, *overrides(choice), *short(steps)]
-        return attempt(Path(folder) / "run", CONFIG, settings, hosts, network=network)
+        settings = [*SETTINGS, *overrides(choice), *make_trial_settings(steps)]
+        return run_trial(Path(folder) / "run", CONFIG, settings, hosts, network=network)
 
 
 def alone(found: Trial) -> float:
@@ -74,7 +74,7 @@ def alone(found: Trial) -> float:
 def measured(choice: Choice, hosts: int, link: str) -> MeasuredSetting:
     every = choice.every if choice.strategy == "local" else None
     found = trial(choice, hosts, link, LOCAL_STEPS if every else STEPS)
-    seconds = fmean(step_seconds(worker, every) for worker in found.measured)
+    seconds = fmean(average_step(worker, every) for worker in found.measured)
     return MeasuredSetting(hosts, choice.strategy, seconds, choice.gradients, link, every=every)
 
 
@@ -82,12 +82,12 @@ def calibrate(state: dict[str, Any], keep: Any, say: Console) -> None:
     """What the planner is told. It sees nothing else."""
     if "profile" not in state:
         say.print("Profile of one worker")
-        keep(profile=take(CONFIG, SETTINGS, steps=PROFILE_STEPS).as_dict())
+        keep(profile=measure_profile(CONFIG, SETTINGS, steps=PROFILE_STEPS).as_dict())
     for link in LINKS:
         if link not in state.setdefault("links", {}):
             say.print(f"Probe of a link of {link}")
-            keep(links=state["links"] | {link: asdict(measure(link))})
-    point = Profile.of(state["profile"]).points[-1]
+            keep(links=state["links"] | {link: asdict(measure_link(link))})
+    point = Profile.from_dict(state["profile"]).points[-1]
     for hosts in HOSTS:
         if str(hosts) not in state.setdefault("contention", {}):
             say.print(f"Replicas on {hosts} hosts")
@@ -97,18 +97,18 @@ def calibrate(state: dict[str, Any], keep: Any, say: Console) -> None:
 
 
 def predict(state: dict[str, Any]) -> list[PlanRow]:
-    profile, pipes = Profile.of(state["profile"]), [Pipe(**state["links"][link]) for link in LINKS]
+    profile, pipes = Profile.from_dict(state["profile"]), [Link(**state["links"][link]) for link in LINKS]
     times = {1: 1.0} | {int(hosts): times for hosts, times in state["contention"].items()}
     cores = len(os.sched_getaffinity(0))
     job = PlannedJob(profile, profile.points[-1].words, per_worker=True, cores=cores, contention=times)
     cluster = Cluster("emulated hosts", max(HOSTS), Wiring(pipes[0]), cores=cores, contention=times)
-    return make(job, cluster, HOSTS, tuple(CHOICES.values()), pipes).rows
+    return make_plan(job, cluster, HOSTS, tuple(CHOICES.values()), pipes).rows
 
 
 def table(scores: list[Score]) -> str:
     lines = ["| hosts | link | setting | predicted | interval | measured | error |", "|---|---|---|---|---|---|---|"]
     for one in scores:
-        interval = f"{one.low:.2f} to {one.high:.2f}" + ("" if one.inside else " \\*")
+        interval = f"{one.low:.2f} to {one.high:.2f}" + ("" if one.is_inside else " \\*")
         cells = (str(one.workers), one.link, one.name, f"{one.predicted:.2f} s", interval, f"{one.measured:.2f} s")
         lines.append(f"| {' | '.join(cells)} | {one.error:+.1%} |")
     return "\n".join(lines)
@@ -144,12 +144,12 @@ def main() -> None:
                 found[key] = asdict(measured(choice, hosts, link))
                 keep(measured=found)
     scores, _ = score(predict(state), [MeasuredSetting(**one) for one in found.values()])
-    profile = Profile.of(state["profile"])
+    profile = Profile.from_dict(state["profile"])
     print(f"{profile.parameters:,} parameters; one worker alone computes a step in {_alone(profile):.3f} s; ", end="")
     print(", ".join(f"{hosts} replicas take {times:.2f} times as long" for hosts, times in state["contention"].items()))
     for link, pipe in state["links"].items():
         print(f"{link}: {8 * pipe['bytes_per_second'] / 1e6:,.0f} Mbit/s, error {pipe['error']:.0%}")
-    print(f"\n{table(scores)}\n\n{summary(scores)}")
+    print(f"\n{table(scores)}\n\n{summarise_scores(scores)}")
 
 
 def _alone(profile: Profile) -> float:

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lockstep.lab.emulated_network import EmulatedNetwork
-from lockstep.lab.trial import attempt
+from lockstep.lab.trial import run_trial
 from lockstep.run.journal import read
 
 Formula = Callable[[float, int, int], float]
@@ -60,10 +60,10 @@ def sent(config: Path, run: Path, settings: list[str], servers: int, workers: in
                 str(run),
             ]
             subprocess.run(host.command([sys.executable, "-m", "lockstep", *words]), check=True, capture_output=True)
-            return host.counter("tx_bytes", "lo")
+            return host.read_counter("tx_bytes", "lo")
     with EmulatedNetwork(workers + servers) as network:
-        attempt(run, config, [*settings, f"train.steps={steps}"], workers, servers, without="", network=network)
-        return sum(host.counter("tx_bytes") for host in network.members)
+        run_trial(run, config, [*settings, f"train.steps={steps}"], workers, servers, without="", network=network)
+        return sum(host.read_counter("tx_bytes") for host in network.members)
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from conftest import Tiny, lockstep
-from lockstep.lab.prove import one_share
+from lockstep.lab.prove import divide_batch
 
 SLOW = "slow:phase=backward:rank=1:ms=200"
 
@@ -28,14 +28,14 @@ def test_a_slow_worker_is_proved_and_the_report_says_so(tiny: Tiny, tmp_path: Pa
 
 
 def test_one_worker_alone_computes_its_share() -> None:
-    assert one_share({"words": 4096, "sentences": None}, 4) == [
+    assert divide_batch({"words": 4096, "sentences": None}, 4) == [
         "batch.words=1024",
         "batch.sentences=null",
         "batch.images=null",
     ]
-    assert one_share({"words": None, "sentences": None, "images": 128}, 2)[2] == "batch.images=64"
+    assert divide_batch({"words": None, "sentences": None, "images": 128}, 2)[2] == "batch.images=64"
 
 
-def test_what_is_no_run_cannot_be_proved(tmp_path: Path) -> None:
+def test_what_is_not_a_run_is_refused(tmp_path: Path) -> None:
     refused = lockstep("prove", tmp_path, code=2)
     assert "is not a run" in refused.stderr

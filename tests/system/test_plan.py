@@ -30,30 +30,30 @@ def test_a_device_is_planned_for_without_a_run(tiny: Tiny, tmp_path: Path) -> No
         "allreduce bf16",
         "the end is step 1,000",
         "On 1gbit with 16 workers",
-        "list prices of 2024-06 or near them",
+        "list prices of 2024-06",
     ):
         assert word in shown
     assert "plotly" in (tmp_path / "plan.html").read_text()
 
 
-def test_a_plan_that_was_kept_is_scored_later(tiny: Tiny, tmp_path: Path) -> None:
-    kept = tmp_path / "plan.json"
-    kept.write_text(plan(tiny, "--workers", "2", "--strategies", "allreduce,local:every=5", "--json"))
-    row = json.loads(kept.read_text())["rows"][0]
+def test_a_saved_plan_is_scored_later(tiny: Tiny, tmp_path: Path) -> None:
+    saved = tmp_path / "plan.json"
+    saved.write_text(plan(tiny, "--workers", "2", "--strategies", "allreduce,local:every=5", "--json"))
+    row = json.loads(saved.read_text())["rows"][0]
     study = tmp_path / "study.json"
     line = {"workers": 2, "strategy": "allreduce", "link": "1gbit", "step_seconds": 2 * row["step_seconds"]}
     study.write_text(json.dumps([line]))
-    scores = json.loads(lockstep("plan", kept, "--score", study, "--json").stdout)["scores"]
+    scores = json.loads(lockstep("plan", saved, "--score", study, "--json").stdout)["scores"]
     assert [round(one["error"], 3) for one in scores] == [-0.5]
-    shown = lockstep("plan", kept, "--score", study).stdout
+    shown = lockstep("plan", saved, "--score", study).stdout
     assert "-50.0%" in shown
     assert "0 of 1 predictions" in shown
 
 
-def test_a_profile_that_was_kept_is_used_again(tiny: Tiny, tmp_path: Path) -> None:
-    kept = tmp_path / "profile.json"
-    first = plan(tiny, "--workers", "4", "--save-profile", kept, "--json")
-    again = lockstep("plan", tiny.config, "--device", "v100", "--profile", kept, "--workers", "4", "--json").stdout
+def test_a_saved_profile_is_used_again(tiny: Tiny, tmp_path: Path) -> None:
+    saved = tmp_path / "profile.json"
+    first = plan(tiny, "--workers", "4", "--save-profile", saved, "--json")
+    again = lockstep("plan", tiny.config, "--device", "v100", "--profile", saved, "--workers", "4", "--json").stdout
     seconds = [[row["step_seconds"] for row in json.loads(text)["rows"]] for text in (first, again)]
     assert seconds[0] == pytest.approx(seconds[1])
 
@@ -63,26 +63,26 @@ def test_a_profile_that_was_kept_is_used_again(tiny: Tiny, tmp_path: Path) -> No
     [
         (["--cluster", "moon"], "neither a file nor a preset"),
         (["--device", "abacus"], "no preset for a device abacus"),
-        (["--links", "fast"], "is no link"),
+        (["--links", "fast"], "is not a link"),
         (["--strategies", "allreduse"], "knows no strategy allreduse"),
         (["--workers", "two"], "Cannot read 'two'"),
         (["--workers", "4-1"], "Cannot read '4-1'"),
-        (["--workers", "0"], "no plan for so many workers"),
+        (["--workers", "0"], "number of workers is out of range"),
         (["--contention", "much"], "how much slower"),
         (["--profile", "nowhere.json"], "does not exist"),
         (["--score", "nowhere"], "neither a run nor a study"),
         (["--explain", "field-report-9"], "no explanation of field-report-9"),
     ],
 )
-def test_a_mistake_ends_in_a_sentence(tiny: Tiny, words: list[str], says: str) -> None:
-    told = [tiny.config] if "--device" in words else [tiny.config, "--device", "v100"]
-    result = lockstep("plan", *told, *words, code=2)
+def test_a_mistake_is_reported_with_a_sentence(tiny: Tiny, words: list[str], says: str) -> None:
+    config = [tiny.config] if "--device" in words else [tiny.config, "--device", "v100"]
+    result = lockstep("plan", *config, *words, code=2)
     assert says in result.stderr
     assert "Traceback" not in result.stderr
 
 
-def test_without_a_config_or_with_damaged_files_it_says_so(tiny: Tiny, tmp_path: Path) -> None:
-    assert "No config file was given" in lockstep("plan", code=2).stderr
+def test_a_missing_config_and_damaged_files_are_reported(tiny: Tiny, tmp_path: Path) -> None:
+    assert "No config file was named" in lockstep("plan", code=2).stderr
     (tmp_path / "plan.json").write_text("{}")
     assert "is not a plan" in lockstep("plan", tmp_path / "plan.json", code=2).stderr
     (tmp_path / "half.json").write_text('{"lockstep": "pro')
@@ -91,11 +91,11 @@ def test_without_a_config_or_with_damaged_files_it_says_so(tiny: Tiny, tmp_path:
 
 
 @pytest.mark.parametrize("report", ["field-report-1", "field-report-5"])
-def test_the_page_of_field_reports_is_what_the_planner_says(report: str) -> None:
-    found = explain_field_report(report)
-    assert found.text() in (DOCS / "understand" / "field-reports-explained.md").read_text()
-    assert found.as_dict()["sections"]
+def test_the_documentation_of_field_reports_matches_the_planner(report: str) -> None:
+    explanation = explain_field_report(report)
+    assert explanation.text() in (DOCS / "understand" / "field-reports-explained.md").read_text()
+    assert explanation.as_dict()["sections"]
 
 
 def test_a_field_report_is_explained_by_the_command() -> None:
-    assert "1.71 s a step" in lockstep("plan", "--explain", "field-report-1").stdout
+    assert "1.71 s per step" in lockstep("plan", "--explain", "field-report-1").stdout

@@ -80,7 +80,7 @@ OLD_MODULES = {
 OLD_FUNCTIONS = {
     "left_out",
     "quiesce",
-    "leave_after",
+    "run_then_exit",
     "signed",
     "listed",
     "chosen",

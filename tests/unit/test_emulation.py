@@ -8,47 +8,47 @@ from pathlib import Path
 import pytest
 
 from lockstep.errors import LockstepError
-from lockstep.lab.emulated_network import EmulatedNetwork, check_able, rate_bits
+from lockstep.lab.emulated_network import EmulatedNetwork, check_can_emulate, parse_rate
 from lockstep.lab.rehearsal import EmulatedCluster, Meter
 from lockstep.launch.run_all import Program, run_all
 
 
 @pytest.mark.parametrize(("text", "bits"), [("100mbit", 1e8), ("1gbit", 1e9), ("2.5Gbit", 2.5e9), ("800bit", 800)])
 def test_a_rate_is_read(text: str, bits: float) -> None:
-    assert rate_bits(text) == bits
+    assert parse_rate(text) == bits
 
 
 @pytest.mark.parametrize("text", ["", "fast", "1", "0mbit", "-1gbit", "1gb", "1tbit"])
-def test_what_is_no_rate_is_refused(text: str) -> None:
+def test_what_is_not_a_rate_is_refused(text: str) -> None:
     with pytest.raises(LockstepError, match="not the rate of a link"):
-        rate_bits(text)
+        parse_rate(text)
 
 
-def test_without_root_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_root_the_error_names_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(LockstepError, match="needs root on Linux"):
-        check_able()
+        check_can_emulate()
 
 
-def test_without_its_tools_they_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_programs_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(LockstepError, match="needs ip and tc and unshare and setpriv"):
-        check_able()
+        check_can_emulate()
 
 
 def test_a_meter_counts_the_busiest_host_between_two_moments() -> None:
     times, sent = [10.0, 11.0, 12.0, 13.0, 14.0], [[0, 0], [100, 50], [300, 60], [400, 70], [400, 80]]
     meter = Meter(EmulatedNetwork(2), times=times, sent=sent)
-    assert meter.between(10.0, 13.5) == 400.0
-    assert meter.between(10.5, 14.0) == 350.0
-    assert meter.between(11.0, 13.5) is None, "too short to tell"
+    assert meter.count_bytes(10.0, 13.5) == 400.0
+    assert meter.count_bytes(10.5, 14.0) == 350.0
+    assert meter.count_bytes(11.0, 13.5) is None, "too short to tell"
 
 
-def test_a_cluster_is_named_for_a_person() -> None:
-    assert EmulatedCluster(2, "1gbit").text() == "2 emulated hosts, 1gbit"
+def test_a_cluster_is_described_in_words() -> None:
+    assert EmulatedCluster(2, "1gbit").describe() == "2 emulated hosts, 1gbit"
     assert (
-        EmulatedCluster(2, None, 2, 1).text()
+        EmulatedCluster(2, None, 2, 1).describe()
         == "2 emulated hosts x 2 workers and 1 of parameter servers, unlimited links"
     )
 

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from lockstep.lab.plan.overlap import PlannedPacket, Tensor, buckets, last_arrival, parts
+from lockstep.lab.plan.overlap import PlannedPacket, ProfiledTensor, find_last_arrival, make_buckets, make_shards
 from lockstep.parallel.server.shard import cut_evenly
 
 
@@ -26,42 +26,42 @@ def test_buckets_are_those_that_torch_makes(group: None, megabytes: float) -> No
     ready: list[str] = []
     for name, parameter in module.named_parameters():
         parameter.register_post_accumulate_grad_hook(lambda _, name=name: ready.append(name))
-    seen: list[int] = []
+    sizes: list[int] = []
 
-    def note(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        seen.append(bucket.buffer().numel())
+    def note_bucket(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        sizes.append(bucket.buffer().numel())
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         future.set_result(bucket.buffer())
         return future
 
     ddp = DistributedDataParallel(module, bucket_cap_mb=megabytes, gradient_as_bucket_view=True)
-    ddp.register_comm_hook(None, note)
+    ddp.register_comm_hook(None, note_bucket)
     ddp(torch.ones(2, 64)).sum().backward()  # after which it sorts its buckets
     ready.clear()
-    seen.clear()
+    sizes.clear()
     ddp(torch.ones(2, 64)).sum().backward()
     tensors = [
-        Tensor(name, tuple(parameter.shape), ready.index(name) / len(ready))
+        ProfiledTensor(name, tuple(parameter.shape), ready.index(name) / len(ready))
         for name, parameter in module.named_parameters()
     ]
-    assert [packet.values for packet in buckets(tensors, megabytes)] == seen
+    assert [packet.values for packet in make_buckets(tensors, megabytes)] == sizes
 
 
-@pytest.mark.parametrize("holders", [1, 2, 3])
-def test_parts_are_those_that_the_servers_make(holders: int) -> None:
-    tensors = [Tensor(str(place), (size,), place / 10) for place, size in enumerate((700, 50, 1300, 9))]
+@pytest.mark.parametrize("servers", [1, 2, 3])
+def test_shards_are_those_of_the_parameter_servers(servers: int) -> None:
+    tensors = [ProfiledTensor(str(place), (size,), place / 10) for place, size in enumerate((700, 50, 1300, 9))]
     packet = 400
-    found = parts(tensors, holders, packet * 4 / 2**20)
-    assert [[packet.values for packet in part] for part in found] == cut_evenly(2059, holders, packet)
+    shards = make_shards(tensors, servers, packet * 4 / 2**20)
+    assert [[packet.values for packet in shard] for shard in shards] == cut_evenly(2059, servers, packet)
 
 
 def test_a_packet_is_ready_with_the_last_of_its_tensors() -> None:
-    tensors = [Tensor("a", (10,), 1.0), Tensor("b", (10,), 0.5), Tensor("c", (10,), 0.2)]
-    assert buckets(tensors, 80 / 2**20) == [PlannedPacket(20, 0.5), PlannedPacket(10, 1.0)]
-    assert parts(tensors, 2, 1.0) == [[PlannedPacket(15, 1.0)], [PlannedPacket(15, 0.5)]]
+    tensors = [ProfiledTensor("a", (10,), 1.0), ProfiledTensor("b", (10,), 0.5), ProfiledTensor("c", (10,), 0.2)]
+    assert make_buckets(tensors, 80 / 2**20) == [PlannedPacket(20, 0.5), PlannedPacket(10, 1.0)]
+    assert make_shards(tensors, 2, 1.0) == [[PlannedPacket(15, 1.0)], [PlannedPacket(15, 0.5)]]
 
 
 def test_a_packet_leaves_when_it_is_ready_and_the_one_before_has_arrived() -> None:
     ready = [np.array([0.1]), np.array([0.2]), np.array([1.0])]
-    assert last_arrival(ready, [np.array([0.3])] * 3)[0] == pytest.approx(1.3)  # 0.4, 0.7, then waits until 1.0
-    assert last_arrival(ready, [np.array([0.5])] * 3)[0] == pytest.approx(1.6)  # one after the other from 0.1 on
+    assert find_last_arrival(ready, [np.array([0.3])] * 3)[0] == pytest.approx(1.3)  # 0.4, 0.7, then waits until 1.0
+    assert find_last_arrival(ready, [np.array([0.5])] * 3)[0] == pytest.approx(1.6)  # one after the other from 0.1 on

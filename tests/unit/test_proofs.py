@@ -1,4 +1,4 @@
-"""What trials that leave something out prove, on made-up ones."""
+"""The verdict of `lockstep prove`, on made-up trials."""
 
 from pathlib import Path
 
@@ -8,11 +8,13 @@ from lockstep.lab.prove import judge
 from lockstep.lab.trial import Trial
 
 
-def trials(*seconds: float, scope: str = "global") -> list[Trial]:
-    """One trial of as many workers, whose steps all take the same time."""
-    told = {"scope": scope}
+def make_trials(*seconds: float, scope: str = "global") -> list[Trial]:
+    """Returns one trial with a worker for each of `seconds`, which is the time of all its steps."""
+    scopes = {"scope": scope}
     return [
-        Trial(Path(), [[{"step": n, "seconds": own, "warmup": n < 3} | told for n in range(1, 13)] for own in seconds])
+        Trial(
+            Path(), [[{"step": n, "seconds": own, "warmup": n < 3} | scopes for n in range(1, 13)] for own in seconds]
+        )
     ]
 
 
@@ -30,8 +32,8 @@ def trials(*seconds: float, scope: str = "global") -> list[Trial]:
 def test_nothing_is_proven_by_trials_that_vary_more_than_anything_costs(
     without: float, free: float, bottleneck: str
 ) -> None:
-    alone = {"full": trials(0.10, 0.10), "alone": trials(0.09)}
-    proof = judge(alone | {"communication": trials(without, without), "input": trials(free, free)}, 2)
+    alone = {"full": make_trials(0.10, 0.10), "alone": make_trials(0.09)}
+    proof = judge(alone | {"communication": make_trials(without, without), "input": make_trials(free, free)}, 2)
     assert proof.bottleneck == bottleneck
     assert ("vary more than anything costs" in proof.sentence) == (bottleneck == "not proven")
     assert (proof.verdict == "Nothing is proven.") == (bottleneck == "not proven")
@@ -66,25 +68,25 @@ def test_nothing_is_proven_by_trials_that_vary_more_than_anything_costs(
     ],
 )
 def test_a_proof_uses_the_words_of_a_report(without: float, link: str | None, verdict: str) -> None:
-    full = trials(0.10, 0.10)
-    found = {"full": full, "communication": trials(without, without), "input": full, "alone": trials(0.09)}
-    proof = judge(found, 2, link)
+    full = make_trials(0.10, 0.10)
+    trials = {"full": full, "communication": make_trials(without, without), "input": full, "alone": make_trials(0.09)}
+    proof = judge(trials, 2, link)
     assert proof.verdict == verdict
     assert proof.bottleneck == ("network" if "bottleneck" in verdict else "compute")
 
 
 def test_costs_that_count_time_twice_leave_the_share_of_computing_open() -> None:
     """The input of worker 1 is late: without communication it is late too, which looks like imbalance."""
-    found = {"full": trials(0.2, 0.2), "communication": trials(0.05, 0.2), "input": trials(0.05, 0.05)}
-    proof = judge(found | {"alone": trials(0.05)}, 2)
+    found = {"full": make_trials(0.2, 0.2), "communication": make_trials(0.05, 0.2), "input": make_trials(0.05, 0.05)}
+    proof = judge(found | {"alone": make_trials(0.05)}, 2)
     assert sum(proof.costs.values()) == pytest.approx(1.5)
     assert "computing" not in proof.verdict
     assert "all costs add up to 150% of a step, so they overlap or the trials vary too much" in proof.sentence
 
 
 @pytest.mark.parametrize(("scope", "bottleneck"), [("global", "imbalance: worker 1"), ("worker", "compute")])
-def test_nobody_waits_for_the_last_where_workers_go_their_own_way(scope: str, bottleneck: str) -> None:
-    found = {name: trials(0.10, 0.20, scope=scope) for name in ("full", "communication", "input")}
+def test_imbalance_costs_nothing_where_workers_do_not_step_together(scope: str, bottleneck: str) -> None:
+    trials = {name: make_trials(0.10, 0.20, scope=scope) for name in ("full", "communication", "input")}
     if scope == "global":
-        found["full"] = found["input"] = trials(0.20, 0.20)
-    assert judge(found | {"alone": trials(0.09)}, 2).bottleneck == bottleneck
+        trials["full"] = trials["input"] = make_trials(0.20, 0.20)
+    assert judge(trials | {"alone": make_trials(0.09)}, 2).bottleneck == bottleneck

@@ -114,7 +114,7 @@ def words(*strategies: str) -> Matrix:
 
 
 def cell_config(job: StudyJob, matrix: Matrix, strategy: str) -> RunConfig:
-    return load(job.config, job.settings(matrix, Cell(2, strategy, "none", 500)))
+    return load(job.config, job.make_settings(matrix, Cell(2, strategy, "none", 500)))
 
 
 def test_a_study_gives_a_setting_to_the_strategies_that_have_it(tmp_path: Path) -> None:
@@ -132,7 +132,9 @@ def test_a_study_gives_a_setting_to_the_strategies_that_have_it(tmp_path: Path) 
         config = cell_config(job, matrix, strategy)
         assert config.strategy.model_dump(exclude_defaults=True) == settings
         assert config.train.seed == 7
-    assert job.facts()["strategy"]["outer_rate"] == 0.5
+    stored = job.as_dict()["strategy"]
+    assert isinstance(stored, dict)
+    assert stored["outer_rate"] == 0.5
 
 
 def test_a_study_leaves_behind_what_the_file_s_strategy_has_alone(tmp_path: Path) -> None:
@@ -163,7 +165,7 @@ def test_a_study_refuses_a_setting_that_none_of_its_strategies_has(tmp_path: Pat
 )
 def test_the_planner_refuses_settings_of_other_strategies(word: str) -> None:
     with pytest.raises(LockstepError) as caught:
-        Choice.of(word)
+        Choice.parse(word)
     assert caught.value.remedy.startswith("It is for ")
 
 

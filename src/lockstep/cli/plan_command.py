@@ -83,14 +83,14 @@ def plan(
 
     from lockstep.cli.plan_inputs import PlanOptions, make
     from lockstep.errors import LockstepError
-    from lockstep.lab.plan.score import measured
+    from lockstep.lab.plan.score import read_measurements
 
     if explain is not None:
         _explain(explain, as_json)
         return
     if not config:
         raise LockstepError("No config file was given.", "For example: lockstep plan configs/demo.yaml", code=2)
-    measurements = [one for place in score or [] for one in measured(place)]
+    measurements = [one for place in score or [] for one in read_measurements(place)]
     options = PlanOptions(
         config, cluster, workers, strategies, links, probe, device, profile, save_profile, contention, steps
     )
@@ -116,10 +116,10 @@ def _explain(name: str, as_json: bool) -> None:
 
 def _write_page(made: "Plan", html: Path) -> None:
     from lockstep.files import disk_error, write_atomically
-    from lockstep.lab.plan.plan_page import page
+    from lockstep.lab.plan.plan_page import render_plan
 
     try:
-        write_atomically(html, page(made))
+        write_atomically(html, render_plan(made))
     except OSError as error:
         raise disk_error(html, error, "name another file") from None
 
@@ -167,20 +167,20 @@ def _score(rows: "list[PlanRow]", measurements: "list[MeasuredSetting]", as_json
     from lockstep.cli.common import print_json
     from lockstep.cli.plan_tables import score_table
     from lockstep.errors import LockstepError
-    from lockstep.lab.plan.score import score, summary
+    from lockstep.lab.plan.score import score, summarise_scores
 
     scores, missed = score(rows, measurements)
     if not scores:
         raise LockstepError(
             "The plan has no prediction for any of the measured settings.",
-            f"Plan with --workers {missed[0].workers} --strategies {missed[0].word}.",
+            f"Plan with --workers {missed[0].workers} --strategies {missed[0].strategy_option}.",
             code=2,
         )
     if as_json:
-        print_json({"scores": [one.as_dict() for one in scores], "summary": summary(scores)})
+        print_json({"scores": [one.as_dict() for one in scores], "summary": summarise_scores(scores)})
         return
     console = Console()
     console.print(score_table(scores))
-    console.print(summary(scores), highlight=False)
+    console.print(summarise_scores(scores), highlight=False)
     for one in missed:
         console.print(f"Not in the plan: {one.workers} workers, {one.strategy}, link {one.link}.", highlight=False)

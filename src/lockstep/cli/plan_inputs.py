@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from lockstep.config import RunConfig
     from lockstep.examples.explanation import Explanation
     from lockstep.lab.plan.cluster import Cluster
-    from lockstep.lab.plan.costs import Pipe
+    from lockstep.lab.plan.costs import Link
     from lockstep.lab.plan.job import PlannedJob
     from lockstep.lab.plan.predict import Plan
     from lockstep.lab.plan.profile import Profile
@@ -46,7 +46,7 @@ def make(options: PlanOptions, say: Callable[[str], None]) -> "Plan":
 
     config, cluster = read_config(options.config), _read_cluster(options)
     counts = parse_counts(options.workers) if options.workers else list_powers(cluster.workers)
-    choices = [Choice.of(word) for word in options.strategies.split(",")] if options.strategies else []
+    choices = [Choice.parse(word) for word in options.strategies.split(",")] if options.strategies else []
     pipes = _find_pipes(options, cluster, say)
     profile = _find_profile(options, config, cluster, max(counts), say)
     if options.save_profile is not None:
@@ -54,36 +54,39 @@ def make(options: PlanOptions, say: Callable[[str], None]) -> "Plan":
             write_json(options.save_profile, profile.as_dict())
         except OSError as error:
             raise disk_error(options.save_profile, error, "name another file") from None
-    return predict.make(_make_job(config, profile, cluster), cluster, counts, choices, pipes, options.steps)
+    return predict.make_plan(_make_job(config, profile, cluster), cluster, counts, choices, pipes, options.steps)
 
 
 def _read_cluster(options: PlanOptions) -> "Cluster":
-    from lockstep.lab.plan.cluster import contention, device, load
-    from lockstep.lab.plan.score import contention as read_contention
-    from lockstep.lab.plan.score import measured
+    from lockstep.lab.plan.cluster import find_device, load_cluster, parse_contention
+    from lockstep.lab.plan.score import measure_contention, read_measurements
 
-    cluster = load(options.cluster)
+    cluster = load_cluster(options.cluster)
     if options.device is not None:
-        chosen = device(options.device)
+        chosen = find_device(options.device)
         cluster = replace(cluster, device=chosen, dollars=chosen.dollars)
     if options.contention is not None:
         place = Path(options.contention)
-        factors = read_contention(measured(place)) if place.exists() else contention(options.contention)
+        factors = (
+            measure_contention(read_measurements(place)) if place.exists() else parse_contention(options.contention)
+        )
         cluster = replace(cluster, contention=factors)
     return cluster
 
 
-def _find_pipes(options: PlanOptions, cluster: "Cluster", say: Callable[[str], None]) -> "list[Pipe]":
-    from lockstep.lab.plan.cluster import pipe
-    from lockstep.lab.plan.sweep import measure
+def _find_pipes(options: PlanOptions, cluster: "Cluster", say: Callable[[str], None]) -> "list[Link]":
+    from lockstep.lab.plan.cluster import parse_link
+    from lockstep.lab.plan.sweep import measure_link
 
-    pipes = [pipe(word.strip()) for word in options.links.split(",")] if options.links else [cluster.wiring.between]
+    pipes = (
+        [parse_link(word.strip()) for word in options.links.split(",")] if options.links else [cluster.wiring.between]
+    )
     if not options.probe:
         return pipes
     measured_pipes = []
     for one in pipes:
         say(f"Measuring a link of {one.name} between two emulated hosts ...")
-        measured_pipes.append(measure(None if one.name == "none" else one.name, one.name))
+        measured_pipes.append(measure_link(None if one.name == "none" else one.name, one.name))
     return measured_pipes
 
 
@@ -109,22 +112,23 @@ def _find_profile(
     options: PlanOptions, config: "RunConfig", cluster: "Cluster", workers: int, say: Callable[[str], None]
 ) -> "Profile":
     """The profile that the user gave; one computed from the FLOPs of the model for --device; otherwise a measured one."""
-    from lockstep.lab.plan.profile import load, take
+    from lockstep.lab.plan.profile import load_profile, measure_profile
 
     device = cluster.device
     if options.profile is not None:
-        return load(options.profile) if device is None else device.scaled(load(options.profile))
+        profile = load_profile(options.profile)
+        return profile if device is None else device.scale_profile(profile)
     if device is not None:
         from lockstep.lab.plan.model_shape import WORDS, measure_shape
 
         words = config.batch.words or WORDS * (config.batch.sentences or 1)
-        return device.profile(measure_shape(config), words, device.precision(config.train.precision))
+        return device.estimate_profile(measure_shape(config), words, device.choose_precision(config.train.precision))
     say("Training for a few steps with one worker to measure the job ...")
     kind = "words" if config.batch.words else "sentences" if config.batch.sentences else "images"
     sizes: list[list[str]] = [[]]
     if config.batch.per == "global" and workers > 1:
         sizes.append([f"batch.{kind}={max(1, getattr(config.batch, kind) // workers)}"])
-    return take(Path(options.config[0]), options.config[1:], sizes)
+    return measure_profile(Path(options.config[0]), options.config[1:], sizes)
 
 
 def _make_job(config: "RunConfig", profile: "Profile", cluster: "Cluster") -> "PlannedJob":

@@ -18,7 +18,7 @@ def score_table(scores: "Sequence[Score]") -> "Table":
         "Predicted and measured", ["setting", "link"], ["workers", "predicted", "interval", "measured", "error"]
     )
     for one in scores:
-        mark = "" if one.inside else " *"
+        mark = "" if one.is_inside else " *"
         times = (seconds(one.predicted), f"{seconds(one.low)} to {seconds(one.high)}", seconds(one.measured))
         table.add_row(one.name, one.link, f"{one.workers:,}", *times, f"{one.error:+.1%}{mark}")
     table.caption = "time of a step; * the measurement is outside of the interval"

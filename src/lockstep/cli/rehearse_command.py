@@ -44,15 +44,15 @@ def rehearse(
 
     from lockstep.cli.common import prepare_corpus, print_json, read_config
     from lockstep.errors import LockstepError
-    from lockstep.lab.emulated_network import check_able, rate_bits
+    from lockstep.lab.emulated_network import check_can_emulate, parse_rate
     from lockstep.lab.rehearsal import EmulatedCluster, rehearse
 
     own = [f"strategy.servers={servers}"] if servers or read_config(config).strategy.name == "server" else []
     settings = read_config([*config, *own])
     rate = None if link == "none" else link
     if rate is not None:
-        rate_bits(rate)
-    check_able()
+        parse_rate(rate)
+    check_can_emulate()
     folder = run or Path("runs") / f"{Path(config[0]).stem}-{hosts}x{link}"
     if (folder / "journal").exists():
         raise LockstepError(
@@ -63,7 +63,7 @@ def rehearse(
     goal = settings.train.steps if all_steps else steps
     cluster = EmulatedCluster(hosts, rate, workers_per_host, servers)
     words = [*config[1:], *own, *([] if all_steps else [f"train.steps={steps}"])]
-    with _Progress(folder, cluster.text(), goal) as progress:
+    with _Progress(folder, cluster.describe(), goal) as progress:
         rehearsal = rehearse(folder, Path(config[0]), words, cluster, all_steps, progress.update)
     if as_json:
         print_json(rehearsal.as_dict())

@@ -92,8 +92,9 @@ def run_study(
     from lockstep.cli.common import prepare_corpus, print_json
     from lockstep.errors import LockstepError
     from lockstep.lab.study import study_page
-    from lockstep.lab.study.results import find
-    from lockstep.lab.study.run_cells import StudyJob, run
+    from lockstep.lab.study.results import analyse
+    from lockstep.lab.study.run_cells import StudyJob
+    from lockstep.lab.study.run_cells import run_study as measure_study
 
     if "=" in config[0]:
         raise LockstepError("No config file was given.", "For example: lockstep study configs/demo.yaml", code=2)
@@ -107,12 +108,12 @@ def run_study(
     folder = out or Path("studies") / Path(config[0]).stem
     console = Console(stderr=True)
     with _StudyProgress(console) as progress:
-        study = run(job, matrix, folder, progress)
-    results = find(study)
-    page, _ = study_page.write(study, results)
-    study.save(results.facts())
+        study = measure_study(job, matrix, folder, progress)
+    results = analyse(study)
+    page, _ = study_page.write_study(study, results)
+    study.save(results.as_dict())
     if as_json:
-        print_json({"study": str(folder), "report": str(page), **results.facts()})
+        print_json({"study": str(folder), "report": str(page), **results.as_dict()})
     else:
         _print_results(results, matrix, page)
 
@@ -120,10 +121,10 @@ def run_study(
 def _print_results(results: "Results", matrix: "Matrix", page: Path) -> None:
     from rich.console import Console
 
-    from lockstep.lab.study.study_tables import tables
+    from lockstep.lab.study.study_tables import make_tables
 
     console = Console()
-    for table in tables(results, matrix):
+    for table in make_tables(results, matrix):
         _print(console, table)
     for note in results.notes:
         console.print(f"- {note}", style="dim", highlight=False, markup=False)
@@ -148,10 +149,10 @@ def compare_studies(
 
     comparison = compare(read_study(first), read_study(second))
     if as_json:
-        print_json(comparison.facts())
+        print_json(comparison.as_dict())
         return
     console = Console()
-    for table in comparison.tables():
+    for table in comparison.make_tables():
         _print(console, table)
     for name, results in zip(comparison.names, comparison.results, strict=True):
         console.print(f"{name}: {results.verdict[0]}", highlight=False, markup=False)
@@ -169,11 +170,11 @@ def _matrix(
 ) -> "Matrix":
     import os
 
-    from lockstep.lab.study.cells import Matrix, check_links, strategy_name, strategy_word
+    from lockstep.lab.study.cells import Matrix, check_links, complete_strategy, parse_strategy_name
 
     config, (steps, warmup, rounds) = job.load(), measured
     strategy_list = _split(strategies, "--strategies")
-    words = [strategy_word(word, job.load(strategy_name(word)), servers, steps) for word in strategy_list]
+    words = [complete_strategy(word, job.load(parse_strategy_name(word)), servers, steps) for word in strategy_list]
     budgets = {"words": config.batch.words, "sentences": config.batch.sentences, "images": config.batch.images}
     unit, size = next((name, value) for name, value in budgets.items() if value is not None)
     matrix = Matrix(
@@ -191,7 +192,7 @@ def _matrix(
     if threads is None:
         from dataclasses import replace
 
-        most = max(cell.workers + cell.servers for cell in matrix.cells())
+        most = max(cell.workers + cell.servers for cell in matrix.list_cells())
         matrix = replace(matrix, threads=max(1, len(os.sched_getaffinity(0)) // most))
     return matrix
 

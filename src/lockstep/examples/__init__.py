@@ -1,1 +1,1 @@
-"""Case studies: what the planner says about published runs."""
+"""Published runs, explained with the planner."""

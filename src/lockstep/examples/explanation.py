@@ -1,13 +1,14 @@
-"""What the planner says of runs that others have made: paragraphs and tables, as Markdown."""
+"""The explanation of a published run: paragraphs and tables, as Markdown."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+
+from pydantic import JsonValue
 
 
 @dataclass(frozen=True)
 class Section:
-    """A table with a sentence before and one after."""
+    """A table, with text before and after it."""
 
     title: str
     before: str
@@ -18,21 +19,24 @@ class Section:
 
 @dataclass(frozen=True)
 class Explanation:
+    """Sections under a title and an introduction."""
+
     title: str
     begin: str
     sections: list[Section] = field(default_factory=list)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, JsonValue]:
         return asdict(self)
 
     def text(self) -> str:
+        """The explanation as Markdown."""
         blocks = [f"## {self.title}", self.begin]
         for section in self.sections:
-            head = [_line(section.heads), _line(["---"] * len(section.heads))]
-            blocks += [f"### {section.title}", section.before, "\n".join([*head, *map(_line, section.rows)])]
+            head = [_join_cells(section.heads), _join_cells(["---"] * len(section.heads))]
+            blocks += [f"### {section.title}", section.before, "\n".join([*head, *map(_join_cells, section.rows)])]
             blocks += [section.after] * bool(section.after)
         return "\n\n".join(blocks) + "\n"
 
 
-def _line(cells: Sequence[str]) -> str:
+def _join_cells(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"

@@ -1,30 +1,31 @@
 """Field report 1: 60.88 million parameters on two nodes with two V100 each, 1.71 s a step over "1 Gbit/s".
 
-Nobody could see from that run what its steps were made of. What the figures allow is worked out here, and no more.
+The report does not say what a step consisted of. This module computes what its figures allow.
 """
 
 from dataclasses import replace
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
 from lockstep.examples.explanation import Explanation, Section
 from lockstep.explain.formatting import count, number
-from lockstep.lab.plan.cluster import Cluster, load
-from lockstep.lab.plan.costs import Pipe, Wiring
+from lockstep.lab.plan.cluster import Cluster, load_cluster
+from lockstep.lab.plan.costs import Link, Wiring
 from lockstep.lab.plan.job import Choice, PlannedJob
-from lockstep.lab.plan.step_model import forecast
+from lockstep.lab.plan.profile import ModelShape
+from lockstep.lab.plan.step_model import Forecast, forecast
 
 STEP, OBJECTS = 1.710, 36_501.0
-"""Seconds of a step; source and target tokens in a second."""
+"""Seconds of a step; source and target tokens per second."""
 STEPS, WORKERS = 50_000, 4
-LINE = 125e6
+GIGABIT = 125e6
 """Bytes per second of 1 Gbit/s."""
 REACHED = {"30 %": 0.30, "55 %": 0.55, "80 %": 0.80}
 """Shares of a V100's fp32 peak that the run may have reached."""
-NAME = 0.88, 1.05
-"""Gbit/s that "1 Gbit/s" can mean: what TCP leaves of it, and a little more than its name."""
-READINGS = (  # how it may have been done: bytes of a gradient value, algorithm, exchanges in a step
+NOMINAL = 0.88, 1.05
+"""The range of Gbit/s that a link called "1 Gbit/s" can have for data."""
+READINGS = (  # what the run may have done: name, bytes of a gradient value, algorithm, exchanges per step
     ("fp32, flat ring", 4, "ring", 1.0),
     ("fp32, hierarchical", 4, "hierarchical", 1.0),
     ("fp32, flat ring, every second step", 4, "ring", 0.5),
@@ -34,7 +35,16 @@ READINGS = (  # how it may have been done: bytes of a gradient value, algorithm,
 )
 
 
-SETTINGS: dict[str, tuple[dict[str, Any], int]] = {  # what differs from the reading, and workers
+class Changes(TypedDict, total=False):
+    """Fields of a Choice."""
+
+    strategy: str
+    gradients: str
+    accumulate: int
+    every: int
+
+
+SETTINGS: dict[str, tuple[Changes, int]] = {  # differences from the run, and workers
     "as it was": ({}, WORKERS),
     "bf16 gradients": ({"gradients": "bf16"}, WORKERS),
     "accumulation 4": ({"accumulate": 4}, WORKERS),
@@ -45,79 +55,85 @@ SETTINGS: dict[str, tuple[dict[str, Any], int]] = {  # what differs from the rea
 }
 
 
-def explain(shape: dict[str, Any]) -> Explanation:
-    cluster = load("field-report-1")
+def explain(shape: ModelShape) -> Explanation:
+    cluster = load_cluster("field-report-1")
     begin = (
-        f"{count(shape['parameters'])} parameters, 2 nodes x 2 V100, a link of 1 Gbit/s: {STEP:.2f} s a step, "
-        f'{count(OBJECTS)} source and target tokens a second, GPUs "100 % utilised". What was a step made of?'
+        f"{count(shape.parameters)} parameters, 2 nodes x 2 V100, a link of 1 Gbit/s: {STEP:.2f} s per step, "
+        f'{count(OBJECTS)} source and target tokens per second, GPUs "100 % utilised". What did a step consist of?'
     )
-    return Explanation("Field report 1", begin, [_computing(shape), _rates(shape), _batch(), _instead(shape, cluster)])
+    sections = [_explain_computing(shape), _explain_rates(shape), _explain_batch(), _explain_options(shape, cluster)]
+    return Explanation("Field report 1", begin, sections)
 
 
-def computing(shape: dict[str, Any], share: float) -> float:
-    """Seconds of forward and backward of one V100, when it reached this share of its fp32 peak. Half of the tokens are
-    target words."""
+def compute_seconds(shape: ModelShape, share: float) -> float:
+    """Returns the seconds of forward and backward of one V100 at this share of its fp32 peak. Half of the tokens are target
+    words."""
     target_words = STEP * OBJECTS / 2 / WORKERS
-    return float(shape["flops_per_word"]) * target_words / (share * 15.7e12)
+    return shape.flops_per_word * target_words / (share * 15.7e12)
 
 
-def _computing(shape: dict[str, Any]) -> Section:
+def _explain_computing(shape: ModelShape) -> Section:
     rows = []
     for name, share in REACHED.items():
-        seconds = computing(shape, share)
+        seconds = compute_seconds(shape, share)
         rows.append((name, f"{number(seconds, 2)} s", f"{number(STEP - seconds, 3)} s"))
-    flops = shape["flops_per_word"] * STEP * OBJECTS / 2
+    flops = shape.flops_per_word * STEP * OBJECTS / 2
     return Section(
         "How much of the step was arithmetic?",
-        f"A step multiplied {number(flops / 1e12, 3)} TFLOP, a quarter of it on each V100 (15.7 TFLOP/s in fp32), if no "
-        "padding was computed.",
-        ("share of the peak", "computing", "left of the step"),
+        f"A step took {number(flops / 1e12, 3)} TFLOP, a quarter of them on each V100 (15.7 TFLOP/s in fp32), if the model "
+        "computed no padding.",
+        ("share of the peak", "computing", "rest of the step"),
         rows,
-        "So most of the step was something else, and a utilisation of 100 % cannot have been arithmetic: a GPU that "
-        "waits inside a communication kernel counts as busy. Padding would raise the middle column; how much was "
-        "padded is not told.",
+        "So most of the step was not arithmetic. The utilisation of 100 % does not contradict this: a GPU that "
+        "waits inside a communication kernel counts as busy. Padding would increase the time of computing; the report "
+        "does not say how much padding there was.",
     )
 
 
-def _rates(shape: dict[str, Any]) -> Section:
-    """The rate that each reading asks of the link, with nothing hidden behind backward and with all that can be."""
-    middle = computing(shape, REACHED["55 %"])
-    forward, rows = shape["forward_share"] * middle, []
+def _explain_rates(shape: ModelShape) -> Section:
+    """Returns the rate that the link needs for each reading, with and without overlap with the backward pass."""
+    seconds = compute_seconds(shape, REACHED["55 %"])
+    forward, rows = shape.forward_share * seconds, []
     for name, size, algorithm, often in READINGS:
-        sent = often * crossing(shape["parameters"] * size, algorithm)
-        low, high = sent / (STEP - forward), sent / (STEP - middle)
+        sent = often * count_crossing_bytes(shape.parameters * size, algorithm)
+        low, high = sent / (STEP - forward), sent / (STEP - seconds)
         gbit = 8 * low / 1e9, 8 * high / 1e9
         rows.append(
-            (name, f"{sent / 1e6:,.1f} MB", f"{sent / LINE:.2f} s", f"{gbit[0]:.2f} to {gbit[1]:.2f}", judged(gbit))
+            (
+                name,
+                f"{sent / 1e6:,.1f} MB",
+                f"{sent / GIGABIT:.2f} s",
+                f"{gbit[0]:.2f} to {gbit[1]:.2f}",
+                judge_rate(gbit),
+            )
         )
     return Section(
         "Which rates, gradient sizes and algorithms fit 1.71 s?",
-        "What crosses a node's link in a step, what it takes at 1 Gbit/s, and the rate it must have had, between "
-        "all of the backward pass hiding it and none.",
-        ("gradients", "crosses in a step", "at 1 Gbit/s", "Gbit/s needed", "fits the name?"),
+        "The data that crosses the link of a node in a step, its time at 1 Gbit/s, and the rate that the link needs: with "
+        "full overlap with the backward pass, and with none.",
+        ("gradients", "data per step", "at 1 Gbit/s", "Gbit/s needed", "possible at 1 Gbit/s?"),
         rows,
-        "The figures leave it open which of these it was. Whole fp32 gradients in every step need a link that is "
-        "faster than its name. The recipe trained in fp32, which speaks against 16 bits but not against 16 bits on "
-        "the way alone. How the shared embedding's gradient travelled (whole, or as the rows that were used, which "
-        "are gathered and not summed) is not told either. One figure would have settled it: bytes sent by a node in "
-        "a step.",
+        "The figures do not decide between these. Full fp32 gradients in every step need more than 1 Gbit/s. The "
+        "recipe trained in fp32, but it may have sent gradients in 16 bits. The report does not say either whether "
+        "the gradient of the shared embedding was sent in full, or as the rows that were used (gathered and not "
+        "summed). One figure would have decided it: the bytes that a node sent in a step.",
     )
 
 
-def crossing(size: float, algorithm: str) -> float:
-    """Bytes that leave a node in an all-reduce: a flat ring of four crosses each link once, in and out; with two levels
-    only the nodes' sums cross it, a ring of two."""
+def count_crossing_bytes(size: float, algorithm: str) -> float:
+    """Returns the bytes that leave a node in an all-reduce. A flat ring of four workers crosses the link of a node once in
+    each direction. A hierarchical one is a ring of two nodes."""
     members = WORKERS if algorithm == "ring" else 2
     return 2 * (members - 1) / members * size
 
 
-def judged(gbit: tuple[float, float]) -> str:
-    if gbit[0] > NAME[1]:
-        return f"no: {number(gbit[0] / 1.0, 2)} times its name at least"
-    return "yes" if gbit[1] >= NAME[0] else f"yes, with a link at {gbit[1]:.0%} of its name or less"
+def judge_rate(gbit: tuple[float, float]) -> str:
+    if gbit[0] > NOMINAL[1]:
+        return f"no: at least {number(gbit[0], 2)} Gbit/s"
+    return "yes" if gbit[1] >= NOMINAL[0] else f"yes, if the link reached at most {gbit[1]:.0%} of 1 Gbit/s"
 
 
-def _batch() -> Section:
+def _explain_batch() -> Section:
     tokens = STEP * OBJECTS
     rows = []
     for pairs in (128, 256):
@@ -126,61 +142,65 @@ def _batch() -> Section:
         rows.append((f"{pairs}", f"{each:.0f}", f"{each / 2:.0f}", typical))
     return Section(
         "Which batch?",
-        f"{OBJECTS:,.0f} x {STEP:.2f} = {tokens:,.0f} tokens a step.",
-        ("pairs per GPU", "tokens a pair", "a side", ""),
+        f"{OBJECTS:,.0f} x {STEP:.2f} = {tokens:,.0f} tokens per step.",
+        ("pairs per GPU", "tokens per pair", "per side", ""),
         rows,
-        "256 pairs (the recipe's default, or 128 twice before an update) fits sentences of usual length; 128 fits "
-        "when padding was counted. The data leaves it open.",
+        "256 pairs (the default of the recipe, or 128 with two micro-batches) fits sentences of usual length. 128 fits if "
+        "the tokens include padding. The figures do not decide between these.",
     )
 
 
-def _instead(shape: dict[str, Any], cluster: Cluster) -> Section:
-    """What other settings would have given, for three of the readings that fit."""
+def _explain_options(shape: ModelShape, cluster: Cluster) -> Section:
+    """Predicts other settings, for three of the readings."""
     readings = [("fp32", "ring"), ("fp32", "hierarchical"), ("fp16", "ring")]
     names = {"fp32": "fp32", "fp16": "16 bits", "ring": "flat ring", "hierarchical": "hierarchical"}
     heads, columns = ["setting"], list[list[float]]()
     for gradients, algorithm in readings:
-        job, pipe = _fitted(shape, cluster, algorithm, gradients)
-        wiring = replace(cluster.wiring, between=pipe, algorithm=algorithm)
+        job, link = _fit_link(shape, cluster, algorithm, gradients)
+        wiring = replace(cluster.wiring, between=link, algorithm=algorithm)
         reading = Choice(gradients=gradients)
-        as_it_was = _speed(job, reading, wiring)
-        heads.append(f"{names[gradients]}, {names[algorithm]} at {8 * pipe.bytes_per_second / 1e9:.2f} Gbit/s")
+        baseline = _predict_speed(job, reading, wiring)
+        heads.append(f"{names[gradients]}, {names[algorithm]} at {8 * link.bytes_per_second / 1e9:.2f} Gbit/s")
         others = [(replace(reading, **changes), workers) for changes, workers in SETTINGS.values()]
-        columns.append([_speed(job, choice, wiring, workers) / as_it_was for choice, workers in others])
+        columns.append([_predict_speed(job, choice, wiring, workers) / baseline for choice, workers in others])
     rows = []
-    for place, setting in enumerate(SETTINGS):
-        hours = [STEPS * STEP / 3600 / column[place] for column in columns]
-        rows.append((setting, *(f"{column[place]:.2f}x, {h:.1f} h" for column, h in zip(columns, hours, strict=True))))
+    for index, setting in enumerate(SETTINGS):
+        hours = [STEPS * STEP / 3600 / column[index] for column in columns]
+        rows.append((setting, *(f"{column[index]:.2f}x, {h:.1f} h" for column, h in zip(columns, hours, strict=True))))
     return Section(
         "What would have helped?",
-        "The planner, with the link's rate set so that it predicts 1.71 s for the run as it was (V100s at 55 % of "
-        "their peak): speed, and hours to the text that 50,000 steps have read.",
+        "Predictions of the planner: speed-up over the run as it was, and hours for the data of its 50,000 steps. "
+        "V100s are at 55 % of their peak, and the rate of the link is set so that the planner predicts 1.71 s for the "
+        "run as it was.",
         heads,
         rows,
-        "Accumulation makes a step of four times the tokens: fewer, larger updates, which want another learning "
-        "rate. With DiLoCo workers train apart and meet: what that costs in quality has to be measured. bf16 on the "
-        "way rounds sums to about three digits, and gives nothing when gradients travelled in 16 bits already. "
-        "Field report 2 guessed that one machine with 2 GPUs was faster: it would have been, under every reading.",
+        "With accumulation a step has four times the tokens: fewer and larger updates, which may need another "
+        "learning rate. With DiLoCo workers train independently between synchronizations; the effect on quality has "
+        "to be measured. bf16 gradients are rounded to about three digits, and gain nothing if gradients were sent in "
+        "16 bits already. Field report 2 assumed that one machine with 2 GPUs was faster. The planner agrees for "
+        "every reading.",
     )
 
 
-def _fitted(shape: dict[str, Any], cluster: Cluster, algorithm: str, gradients: str) -> tuple[PlannedJob, Pipe]:
+def _fit_link(shape: ModelShape, cluster: Cluster, algorithm: str, gradients: str) -> tuple[PlannedJob, Link]:
+    """Returns the job, and the link with which the planner predicts the measured step."""
     assert cluster.device is not None
     words = STEP * OBJECTS / 2 / WORKERS
-    job = PlannedJob(replace(cluster.device.profile(shape, words, "fp32"), spread=0.0), words, per_worker=True)
-    low, high = LINE / 10, LINE * 10
-    for _ in range(60):  # by halves: the step falls as the rate grows
+    profile = cluster.device.estimate_profile(shape, words, "fp32")
+    job = PlannedJob(replace(profile, spread=0.0), words, per_worker=True)
+    low, high = GIGABIT / 10, GIGABIT * 10
+    for _ in range(60):  # bisection: a step is shorter at a higher rate
         rate = (low * high) ** 0.5
-        pipe = replace(cluster.wiring.between, bytes_per_second=rate)
-        step = _step(job, Choice(gradients=gradients), replace(cluster.wiring, between=pipe, algorithm=algorithm))
+        link = replace(cluster.wiring.between, bytes_per_second=rate)
+        wiring = replace(cluster.wiring, between=link, algorithm=algorithm)
+        step = _forecast(job, Choice(gradients=gradients), wiring).step[0]
         low, high = (rate, high) if step > STEP else (low, rate)
-    return job, pipe
+    return job, link
 
 
-def _step(job: PlannedJob, choice: Choice, wiring: Wiring, workers: int = WORKERS) -> float:
-    return float(forecast(job, choice, wiring, np.array([float(workers)]), (0.0, 0.0, 0.0)).step[0])
+def _forecast(job: PlannedJob, choice: Choice, wiring: Wiring, workers: int = WORKERS) -> Forecast:
+    return forecast(job, choice, wiring, np.array([float(workers)]), (0.0, 0.0, 0.0))
 
 
-def _speed(job: PlannedJob, choice: Choice, wiring: Wiring, workers: int = WORKERS) -> float:
-    found = forecast(job, choice, wiring, np.array([float(workers)]), (0.0, 0.0, 0.0))
-    return float(found.words_per_second[0])
+def _predict_speed(job: PlannedJob, choice: Choice, wiring: Wiring, workers: int = WORKERS) -> float:
+    return float(_forecast(job, choice, wiring, workers).words_per_second[0])

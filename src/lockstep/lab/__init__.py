@@ -1,1 +1,1 @@
-"""Experiments on runs: emulated networks, studies, predictions."""
+"""Experiments with jobs: plans, studies, ablations and rehearsals on emulated networks."""

@@ -1,6 +1,6 @@
-"""A cluster's network on one Linux machine: every host is a network namespace, a bridge in another one joins them.
+"""Emulates the network of a cluster on one Linux machine: every host is a network namespace, connected by a bridge.
 
-Needs root. What a killed process left behind is found by the process in its name and removed at the next start.
+Needs root. The name of a namespace includes the process that made it, so the next start removes those of killed processes.
 """
 
 import json
@@ -19,20 +19,20 @@ from lockstep.errors import LockstepError
 
 INTERFACE = "eth0"
 MOST_HOSTS = 250
-_OURS = re.compile(r"^lockstep-(\d+)-(\d+)-(\w+)$")  # process, when it began, what it is
+_OURS = re.compile(r"^lockstep-(\d+)-(\d+)-(\w+)$")  # process, its start time, name
 _RATE = re.compile(r"^(\d+(?:\.\d+)?)([kmg]?)bit$")
 
 
-def rate_bits(rate: str) -> float:
-    """What a rate in tc's words, such as 1gbit, is in bits per second."""
-    found = _RATE.match(rate.lower())
-    if found is None or not float(found[1]):
+def parse_rate(rate: str) -> float:
+    """Returns the bits per second of a rate in the notation of tc, such as 1gbit."""
+    match = _RATE.match(rate.lower())
+    if match is None or not float(match[1]):
         raise LockstepError(f"{rate!r} is not the rate of a link.", "Write it as 100mbit, 1gbit or 2.5gbit.", code=2)
-    return float(found[1]) * {"": 1, "k": 1e3, "m": 1e6, "g": 1e9}[found[2]]
+    return float(match[1]) * {"": 1, "k": 1e3, "m": 1e6, "g": 1e9}[match[2]]
 
 
-def check_able() -> None:
-    """Refuses where no network can be emulated, before anything has begun."""
+def check_can_emulate() -> None:
+    """Raises a LockstepError if this machine cannot emulate a network."""
     if sys.platform != "linux" or os.geteuid() != 0:
         raise LockstepError(
             "An emulated network needs root on Linux.", "Start the command with sudo, or leave the link out.", code=2
@@ -47,11 +47,11 @@ def check_able() -> None:
         )
 
 
-def _ip(*words: str) -> str:
+def _run_ip(*words: str) -> str:
     result = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise LockstepError(
-            f"The emulated network could not be made: `ip {' '.join(words)}` says {result.stderr.strip()}.",
+            f"The emulated network could not be made: `ip {' '.join(words)}` failed with {result.stderr.strip()}.",
             "It needs root on Linux, with network namespaces.",
         )
     return result.stdout
@@ -66,28 +66,28 @@ class EmulatedHost:
     namespace: str
 
     def command(self, words: Sequence[str]) -> list[str]:
-        """Runs a program there, with a host name, process numbers and shared memory of its own. Killing this command is
-        the crash of the host: nothing there survives it."""
+        """Returns the command that runs a program on this host, in new UTS, IPC and PID namespaces. Killing the command
+        kills every process on the host."""
         inside = f'hostname {self.name}; mount -t tmpfs shm /dev/shm; exec "$@"'
-        own = ["unshare", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        return ["ip", "netns", "exec", self.namespace, *own, "sh", "-c", inside, "sh", *words]
+        isolation = ["unshare", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        return ["ip", "netns", "exec", self.namespace, *isolation, "sh", "-c", inside, "sh", *words]
 
-    def counter(self, name: str, interface: str = INTERFACE) -> int:
-        """A counter of an interface, such as tx_bytes."""
+    def read_counter(self, name: str, interface: str = INTERFACE) -> int:
+        """Reads a counter of an interface, such as tx_bytes."""
         path = f"/sys/class/net/{interface}/statistics/{name}"
-        return int(_ip("netns", "exec", self.namespace, "cat", path))
+        return int(_run_ip("netns", "exec", self.namespace, "cat", path))
 
 
 @dataclass
 class EmulatedNetwork:
-    """Hosts h1, h2, ... on one switch. `rate` is what every port lets through each way, in tc's words ("1gbit")."""
+    """Hosts h1, h2, ... on one switch. `rate` limits every port in each direction, in the notation of tc ("1gbit")."""
 
     hosts: int
     rate: str | None = None
     members: list[EmulatedHost] = field(default_factory=list)
 
     def __enter__(self) -> Self:
-        check_able()
+        check_can_emulate()
         if not 1 <= self.hosts <= MOST_HOSTS:
             raise LockstepError(f"{self.hosts} hosts cannot be emulated.", f"Choose from 1 to {MOST_HOSTS}.", code=2)
         clean_up()
@@ -103,76 +103,81 @@ class EmulatedNetwork:
     ) -> None:
         self._remove()
 
-    def sent(self) -> list[int]:
-        """Bytes that each host has sent so far, headers included, as the switch counted them."""
-        ports = json.loads(_ip("-json", "-statistics", "-netns", self._name("switch"), "link", "show"))
-        counted = {port["ifname"]: int(port["stats64"]["rx"]["bytes"]) for port in ports}
-        return [counted[f"port{number}"] for number in range(1, self.hosts + 1)]
+    def read_sent_bytes(self) -> list[int]:
+        """Returns the bytes that each host has sent so far, with headers, from the counters of the switch."""
+        ports = json.loads(_run_ip("-json", "-statistics", "-netns", self._name("switch"), "link", "show"))
+        received = {port["ifname"]: int(port["stats64"]["rx"]["bytes"]) for port in ports}
+        return [received[f"port{number}"] for number in range(1, self.hosts + 1)]
 
     def _build(self) -> None:
-        switch = self._namespace("switch")
-        _ip("-n", switch, "link", "add", "bridge", "type", "bridge")
-        _ip("-n", switch, "link", "set", "bridge", "up")
-        names = {number: f"10.77.0.{number}" for number in range(1, self.hosts + 1)}
-        known = "127.0.0.1 localhost\n" + "".join(f"{address} h{number}\n" for number, address in names.items())
-        for number, address in names.items():
-            host = EmulatedHost(f"h{number}", address, self._namespace(f"h{number}"))
+        switch = self._add_namespace("switch")
+        _run_ip("-n", switch, "link", "add", "bridge", "type", "bridge")
+        _run_ip("-n", switch, "link", "set", "bridge", "up")
+        addresses = {number: f"10.77.0.{number}" for number in range(1, self.hosts + 1)}
+        hosts_file = "127.0.0.1 localhost\n" + "".join(
+            f"{address} h{number}\n" for number, address in addresses.items()
+        )
+        for number, address in addresses.items():
+            host = EmulatedHost(f"h{number}", address, self._add_namespace(f"h{number}"))
             self.members.append(host)
             port = f"port{number}"
-            _ip("-n", switch, "link", "add", port, "type", "veth", "peer", "name", INTERFACE, "netns", host.namespace)
-            _ip("-n", switch, "link", "set", port, "master", "bridge", "up")
-            _ip("-n", host.namespace, "address", "add", f"{address}/24", "dev", INTERFACE)
+            _run_ip(
+                "-n", switch, "link", "add", port, "type", "veth", "peer", "name", INTERFACE, "netns", host.namespace
+            )
+            _run_ip("-n", switch, "link", "set", port, "master", "bridge", "up")
+            _run_ip("-n", host.namespace, "address", "add", f"{address}/24", "dev", INTERFACE)
             for interface in ("lo", INTERFACE):
-                _ip("-n", host.namespace, "link", "set", interface, "up")
-            folder = Path("/etc/netns") / host.namespace  # `ip netns exec` lays these files over /etc
+                _run_ip("-n", host.namespace, "link", "set", interface, "up")
+            folder = Path("/etc/netns") / host.namespace  # `ip netns exec` mounts these files over /etc
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / "hosts").write_text(known)
+            (folder / "hosts").write_text(hosts_file)
             if self.rate is not None:
-                for namespace, interface in ((host.namespace, INTERFACE), (switch, port)):
-                    _limit(namespace, interface, self.rate)
+                _limit_rate(host.namespace, INTERFACE, self.rate)
+                _limit_rate(switch, port, self.rate)
 
     def _name(self, name: str) -> str:
-        return f"lockstep-{os.getpid()}-{_began(os.getpid())}-{name}"
+        return f"lockstep-{os.getpid()}-{_start_time(os.getpid())}-{name}"
 
-    def _namespace(self, name: str) -> str:
+    def _add_namespace(self, name: str) -> str:
         namespace = self._name(name)
-        _ip("netns", "add", namespace)
+        _run_ip("netns", "add", namespace)
         return namespace
 
     def _remove(self) -> None:
-        for name, owner in _namespaces():
+        for name, owner in _list_namespaces():
             if owner == os.getpid():
                 _delete(name)
         self.members.clear()
 
 
-def _limit(namespace: str, interface: str, rate: str) -> None:
-    burst = max(128 * 1024, int(rate_bits(rate) / 8 * 0.001))  # what passes in a millisecond
+def _limit_rate(namespace: str, interface: str, rate: str) -> None:
+    burst = max(128 * 1024, int(parse_rate(rate) / 8 * 0.001))  # bytes of a millisecond
     words = ["tc", "-n", namespace, "qdisc", "add", "dev", interface, "root", "tbf", "rate", rate]
     words += ["burst", str(burst), "latency", "50ms"]
     result = subprocess.run(words, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise LockstepError(
-            f"A rate of {rate} could not be set: {result.stderr.strip()}.", "For example 1gbit.", code=2
+            f"A rate of {rate} could not be set: {result.stderr.strip()}.", "Use a rate such as 1gbit.", code=2
         )
 
 
 def clean_up() -> None:
-    """Removes what processes that are gone have left."""
-    for name, owner in _namespaces():
+    """Removes the namespaces of processes that no longer exist."""
+    for name, owner in _list_namespaces():
         if owner is None:
             _delete(name)
 
 
-def _namespaces() -> list[tuple[str, int | None]]:
-    """Ours, each with the living process that made it."""
-    names = [line.split()[0] for line in _ip("netns", "list").splitlines() if line.strip()]
-    found = ((name, match) for name in names if (match := _OURS.match(name)))
-    return [(name, int(match[1]) if _began(int(match[1])) == int(match[2]) else None) for name, match in found]
+def _list_namespaces() -> list[tuple[str, int | None]]:
+    """Returns Lockstep's namespaces, each with the process that made it, or None if that process no longer exists."""
+    names = [line.split()[0] for line in _run_ip("netns", "list").splitlines() if line.strip()]
+    own = ((name, match) for name in names if (match := _OURS.match(name)))
+    return [(name, int(match[1]) if _start_time(int(match[1])) == int(match[2]) else None) for name, match in own]
 
 
-def _began(process: int) -> int:
-    """When a process began, in the kernel's ticks, which no other process of this number has; 0: there is none."""
+def _start_time(process: int) -> int:
+    """Returns the start time of a process in kernel ticks, which tells it from others with the same number, or 0 if
+    there is no such process."""
     try:
         return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19])
     except (OSError, IndexError):
@@ -180,9 +185,9 @@ def _began(process: int) -> int:
 
 
 def _delete(name: str) -> None:
-    for pid in _ip("netns", "pids", name).split():
+    for pid in _run_ip("netns", "pids", name).split():
         subprocess.run(["kill", "-9", pid], capture_output=True, check=False)
-    _ip("netns", "delete", name)
+    _run_ip("netns", "delete", name)
     folder = Path("/etc/netns") / name
     (folder / "hosts").unlink(missing_ok=True)
     if folder.exists():

@@ -1,4 +1,4 @@
-"""A job on an emulated cluster: torchrun on every host, as on real machines, and what the links carried meanwhile."""
+"""Runs a job on an emulated cluster, with torchrun on every host as on real machines, and measures its links."""
 
 import os
 import sys
@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from pydantic import JsonValue
 
 from lockstep.errors import LockstepError
 from lockstep.explain.formatting import bits, milliseconds, share
@@ -16,37 +16,38 @@ from lockstep.explain.measures.bottleneck import find_bottleneck
 from lockstep.explain.reading.measured_steps import MeasuredSteps
 from lockstep.explain.reading.record import Record
 from lockstep.explain.summary import summarise_record
-from lockstep.lab.emulated_network import INTERFACE, EmulatedHost, EmulatedNetwork, rate_bits
+from lockstep.lab.emulated_network import INTERFACE, EmulatedHost, EmulatedNetwork, parse_rate
 from lockstep.launch.run_all import Program, run_all
 
 PORT = 29400
 COUNT_SECONDS = 0.5
-"""Between two looks at the switch's counters."""
-LOOKS = 4
-"""So many lie within the measured steps, or what passed between two of them decides the figure."""
+"""Time between two readings of the switch's counters."""
+LEAST_READINGS = 4
+"""With fewer readings during the measured steps, the time between two readings would decide the figure."""
 
 
 @dataclass(frozen=True)
 class EmulatedCluster:
+    """Emulated hosts with equal links."""
+
     hosts: int
-    link: str | None  # rate of every port, both ways, in tc's words; None: as fast as this machine copies
+    link: str | None  # rate of every port in each direction, in the notation of tc; None: unlimited
     per_host: int = 1  # workers
-    servers: int = 0  # each on one more host
+    servers: int = 0  # each on an additional host
 
     @property
     def workers(self) -> int:
         return self.hosts * self.per_host
 
-    def text(self) -> str:
-        """For a person."""
+    def describe(self) -> str:
         each = f" x {self.per_host} workers" if self.per_host > 1 else ""
-        holders = f" and {self.servers} of parameter servers" if self.servers else ""
-        return f"{self.hosts} emulated hosts{each}{holders}, {self.link or 'unlimited links'}"
+        servers = f" and {self.servers} of parameter servers" if self.servers else ""
+        return f"{self.hosts} emulated hosts{each}{servers}, {self.link or 'unlimited links'}"
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """Means of the measured steps, without warm-up."""
+    """Means over the steps after the warm-up."""
 
     run: str
     cluster: str
@@ -57,49 +58,50 @@ class Rehearsal:
     per_second: float
     unit: str
     phase_shares: dict[str, float]
-    bytes_per_step: float  # that the busiest worker handed to the network, by its journal
-    wire_bytes_per_step: float | None  # that left the busiest host, by the switch's counters; None: too short to tell
-    under_way_seconds: float  # per step, in which something travelled
-    wire_bits: float | None  # of the busiest host while something travelled
+    bytes_per_step: float  # of the busiest worker, from its journal
+    wire_bytes_per_step: float | None  # of the busiest host, from the switch's counters; None: too few readings
+    under_way_seconds: float  # of a step, in which gradients travelled
+    wire_bits: float | None  # bits per second of the busiest host while gradients travelled
     link_bits: float | None
     bottleneck: str
 
     @property
     def link_share(self) -> float | None:
-        """How much of the link's rate was used while something travelled."""
+        """The share of the link's rate that was used while gradients travelled."""
         return self.wire_bits / self.link_bits if self.wire_bits and self.link_bits else None
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"link_share": self.link_share}
+    def as_dict(self) -> dict[str, JsonValue]:
+        return {**asdict(self), "link_share": self.link_share}
 
     def sentence(self) -> str:
-        wire = "the steps were too short to tell what their links carried"
+        wire = "the measured steps were too short to measure the rate on the links"
         if self.wire_bits is not None:
             of = f", {share(self.link_share)} of the link" if self.link_share is not None else ""
-            wire = f"the links carried {bits(self.wire_bits)} while gradients were under way{of}"
+            wire = f"the links carried {bits(self.wire_bits)} while gradients travelled{of}"
         return f"A step takes {milliseconds(self.step_seconds)}; {wire}. {self.bottleneck}"
 
 
 @dataclass
 class Meter:
-    """The switch's counters over the time of a rehearsal."""
+    """Readings of the switch's counters during a rehearsal."""
 
     network: EmulatedNetwork
     times: list[float] = field(default_factory=list)
     sent: list[list[int]] = field(default_factory=list)
 
-    def look(self, last: bool = False) -> None:
+    def read(self, last: bool = False) -> None:
+        """Reads the counters, unless the previous reading is too recent and this is not the last one."""
         if last or not self.times or time.time() - self.times[-1] >= COUNT_SECONDS:
-            self.sent.append(self.network.sent())
+            self.sent.append(self.network.read_sent_bytes())
             self.times.append(time.time())
 
-    def between(self, begin: float, end: float) -> float | None:
-        """Bytes that the busiest host sent in this time; None when it is too short to tell."""
-        if sum(begin <= moment <= end for moment in self.times) < LOOKS:
+    def count_bytes(self, start: float, end: float) -> float | None:
+        """Returns the bytes that the busiest host sent from `start` to `end`; None with too few readings in between."""
+        if sum(start <= moment <= end for moment in self.times) < LEAST_READINGS:
             return None
-        table = np.array(self.sent, dtype=float)  # [looks, hosts]
+        table = np.array(self.sent, dtype=float)  # [readings, hosts]
         return max(
-            float(np.interp(end, self.times, column) - np.interp(begin, self.times, column)) for column in table.T
+            float(np.interp(end, self.times, column) - np.interp(start, self.times, column)) for column in table.T
         )
 
 
@@ -108,36 +110,44 @@ def rehearse(
     config: Path,
     settings: list[str],
     cluster: EmulatedCluster,
-    whole: bool = False,
-    meanwhile: Callable[[], None] = lambda: None,
+    is_complete: bool = False,
+    on_poll: Callable[[], None] = lambda: None,
 ) -> Rehearsal:
-    """Trains in the new folder `run`. Unless it is `whole`, nothing is evaluated and nothing saved."""
+    """Trains in the new folder `run` and calls `on_poll` regularly. Unless the rehearsal is complete, it has no evaluation
+    and no checkpoints."""
     with EmulatedNetwork(cluster.hosts + cluster.servers, cluster.link) as network:
         meter = Meter(network)
 
-        def look() -> None:
-            meter.look()
-            meanwhile()
+        def poll() -> None:
+            meter.read()
+            on_poll()
 
         programs = [
-            _program(host, number, cluster, run, config, settings, whole) for number, host in enumerate(network.members)
+            _make_program(host, number, cluster, run, config, settings, is_complete)
+            for number, host in enumerate(network.members)
         ]
-        errors = run_all(programs, look)
-        meter.look(last=True)
+        errors = run_all(programs, poll)
+        meter.read(last=True)
     if errors:
-        raise LockstepError(f"The rehearsal failed: {errors}", f"What there is of it is in {run}.")
-    return measure(run, cluster, meter)
+        raise LockstepError(f"The rehearsal failed: {errors}", f"Its journals are in {run}.")
+    return measure_rehearsal(run, cluster, meter)
 
 
-def _program(
-    host: EmulatedHost, number: int, cluster: EmulatedCluster, run: Path, config: Path, settings: list[str], whole: bool
+def _make_program(
+    host: EmulatedHost,
+    number: int,
+    cluster: EmulatedCluster,
+    run: Path,
+    config: Path,
+    settings: list[str],
+    is_complete: bool,
 ) -> Program:
-    """torchrun as a user would start it on that host. Hosts are numbered, so that servers come last."""
+    """Returns the torchrun command of a host. The hosts of servers have the last numbers."""
     count = cluster.workers + cluster.servers
     threads = max(1, len(os.sched_getaffinity(0)) // count)
     if not any(setting.startswith("train.threads=") for setting in settings):
         settings = [*settings, f"train.threads={threads}"]
-    engine = [
+    torchrun = [
         *(sys.executable, "-m", "torch.distributed.run"),
         *("--nnodes", str(cluster.hosts + cluster.servers), "--node-rank", str(number)),
         *("--nproc-per-node", str(cluster.per_host if number < cluster.hosts else 1)),
@@ -148,21 +158,21 @@ def _program(
         "GLOO_SOCKET_IFNAME": INTERFACE,
         "NCCL_SOCKET_IFNAME": INTERFACE,
         "OMP_NUM_THREADS": str(threads),
-        "LOCKSTEP_WITHOUT": "" if whole else "nothing",
+        "LOCKSTEP_WITHOUT": "" if is_complete else "nothing",
     }
-    return Program(host.command([*engine, "-m", "lockstep", "--", *words]), environment)
+    return Program(host.command([*torchrun, "-m", "lockstep", "--", *words]), environment)
 
 
-def measure(run: Path, cluster: EmulatedCluster, meter: Meter) -> Rehearsal:
+def measure_rehearsal(run: Path, cluster: EmulatedCluster, meter: Meter) -> Rehearsal:
     record = Record(run)
-    summary, measured, found = summarise_record(record), record.measured, find_bottleneck(record)
-    if found is None or summary.seconds_per_step is None or summary.words_per_second is None:
-        raise LockstepError(f"All steps of the rehearsal were warm-up; it is in {run}.", "Raise --steps.", code=2)
+    summary, measured, bottleneck = summarise_record(record), record.measured, find_bottleneck(record)
+    if bottleneck is None or summary.seconds_per_step is None or summary.words_per_second is None:
+        raise LockstepError(f"All steps of the rehearsal in {run} were warm-up.", "Raise --steps.", code=2)
     first, last = measured.primary.time[0] - measured.primary.seconds[0], measured.primary.time[-1]
-    wire, under_way = meter.between(first, last), _under_way(measured)
+    wire, under_way = meter.count_bytes(first, last), _sum_under_way(measured)
     return Rehearsal(
         run=str(run),
-        cluster=cluster.text(),
+        cluster=cluster.describe(),
         workers=cluster.workers,
         strategy=summary.strategy,
         steps=measured.count,
@@ -174,12 +184,12 @@ def measure(run: Path, cluster: EmulatedCluster, meter: Meter) -> Rehearsal:
         wire_bytes_per_step=None if wire is None else wire / measured.count,
         under_way_seconds=under_way / measured.count,
         wire_bits=8 * wire / under_way if wire is not None and under_way > 0 else None,
-        link_bits=rate_bits(cluster.link) if cluster.link else None,
-        bottleneck=found.sentence(),
+        link_bits=parse_rate(cluster.link) if cluster.link else None,
+        bottleneck=bottleneck.sentence(),
     )
 
 
-def _under_way(measured: MeasuredSteps) -> float:
-    """Seconds of all measured steps in which gradients travelled: of the worker that waited least in each, because the
-    others also waited for it."""
+def _sum_under_way(measured: MeasuredSteps) -> float:
+    """Returns the seconds of all measured steps in which gradients travelled. In each step they are those of the worker
+    that waited least, because the others also waited for that worker."""
     return float(measured.stack("under_way").min(0).sum())

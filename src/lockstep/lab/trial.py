@@ -1,39 +1,39 @@
-"""A short training that is started to be measured, on this machine as it is or on emulated hosts."""
+"""A short training that is measured, on this machine or on emulated hosts."""
 
 import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from lockstep.errors import LockstepError
 from lockstep.lab.emulated_network import INTERFACE, EmulatedNetwork
 from lockstep.launch.run_all import Program, run_all
-from lockstep.run.journal import read
+from lockstep.run.journal import Line, read
 
-Line = dict[str, Any]
 PORT = 29500
+NEVER = 10**9
+"""An interval in steps that no trial reaches."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What a short training left: the steps of every worker."""
+    """The step lines of every worker of a short training."""
 
     run: Path
     steps: list[list[Line]]
 
     @property
     def measured(self) -> list[list[Line]]:
-        """Without the warm-up."""
+        """The steps after the warm-up."""
         return [[line for line in lines if not line["warmup"]] for lines in self.steps]
 
     @property
     def launch(self) -> Line:
-        """The `run` line: precision, threads, what is counted."""
+        """The `run` line of the journal, with precision, threads and the unit of the batch."""
         return read(self.run / "journal").of("run")[-1]
 
 
-def attempt(
+def run_trial(
     run: Path,
     config: Path,
     settings: list[str],
@@ -42,20 +42,20 @@ def attempt(
     without: str = "nothing",
     network: EmulatedNetwork | None = None,
 ) -> Trial:
-    """Trains in the new folder `run`. Such a run evaluates nothing and saves nothing, unless `without` is empty."""
+    """Trains in the new folder `run`, without evaluation and checkpoints unless `without` is empty."""
     if network is not None and not any(setting.startswith("train.threads=") for setting in settings):
-        cores = len(os.sched_getaffinity(0))  # which the emulated hosts share
+        cores = len(os.sched_getaffinity(0))  # shared by the emulated hosts
         settings = [*settings, f"train.threads={max(1, cores // len(network.members))}"]
     if servers:
         settings = [*settings, f"strategy.servers={servers}"]
     words = ["train", str(config), *settings, "--run", str(run)]
     program = [sys.executable, "-m", "lockstep", *words]
-    environment = {"LOCKSTEP_WITHOUT": without, "TMPDIR": str(run.parent)}  # nothing stays elsewhere
+    environment = {"LOCKSTEP_WITHOUT": without, "TMPDIR": str(run.parent)}  # temporary files go with the trial
     if network is None:
         programs = [Program([*program, "--workers", str(workers)], environment)]
     else:
         programs = [
-            Program(host.command(program), environment | place(rank, network))
+            Program(host.command(program), environment | make_rank_environment(rank, network))
             for rank, host in enumerate(network.members)
         ]
     errors = run_all(programs)
@@ -64,8 +64,14 @@ def attempt(
     return Trial(run, [read(run / "journal", rank).steps for rank in range(workers)])
 
 
-def place(rank: int, network: EmulatedNetwork) -> dict[str, str]:
-    """What an engine would tell the process of this host."""
+def make_trial_settings(steps: int) -> list[str]:
+    """Returns settings for a training of `steps` steps without evaluation and checkpoints."""
+    intervals = [f"train.{name}_every={NEVER}" for name in ("evaluate", "checkpoint")]
+    return [f"train.steps={steps}", "train.patience=null", *intervals]
+
+
+def make_rank_environment(rank: int, network: EmulatedNetwork) -> dict[str, str]:
+    """Returns the variables that torchrun would set for the process of this host."""
     numbers = {"RANK": rank, "WORLD_SIZE": len(network.members), "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
-    meeting = {"MASTER_ADDR": network.members[0].address, "MASTER_PORT": str(PORT), "GLOO_SOCKET_IFNAME": INTERFACE}
-    return {name: str(value) for name, value in numbers.items()} | meeting
+    master = {"MASTER_ADDR": network.members[0].address, "MASTER_PORT": str(PORT), "GLOO_SOCKET_IFNAME": INTERFACE}
+    return {name: str(value) for name, value in numbers.items()} | master

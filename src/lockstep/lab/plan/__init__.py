@@ -1,1 +1,1 @@
-"""Predictions: what a cluster would give, before it is paid for."""
+"""Predicts step time, speed-up and cost of a job on a cluster that need not exist yet."""

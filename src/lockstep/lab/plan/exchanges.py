@@ -1,210 +1,238 @@
-"""What communication adds to a step under each strategy, for arrays of worker counts.
+"""What communication adds to a step under each strategy. All columns are over worker counts, [counts].
 
-docs/understand/planner.md derives every line."""
+docs/understand/planner.md explains the formulas.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lockstep.explain.reading.steps import Column
-from lockstep.lab.plan.costs import Wiring, half_ring
+from lockstep.explain.reading.steps import Column, Mask
+from lockstep.lab.plan.costs import Wiring, half_ring_seconds
 from lockstep.lab.plan.job import BYTES, Choice, PlannedJob
-from lockstep.lab.plan.overlap import PlannedPacket, buckets, last_arrival, parts
+from lockstep.lab.plan.overlap import PlannedPacket, find_last_arrival, make_buckets, make_shards
 
-EXACT_PARTS = 16
-"""Up to so many holders of parameters are followed packet by packet."""
+EXACT_SHARDS = 16
+"""Packets are simulated one by one up to this number of shards; beyond it the shard that is ready last decides."""
 OUTER_UPDATES = 2.0
-"""What a meeting of local workers computes, in ordinary updates: movement, momentum and the new model. An estimate."""
+"""Cost of a synchronization of `local` in ordinary updates: difference, momentum and the new model. An estimate."""
 POWERSGD_UPDATES, POWERSGD_PER_RANK = 9.0, 0.2
-"""What powersgd computes, in ordinary updates: fitted to two measurements on CPU (docs/understand/planner.md)."""
+"""Cost of powersgd in ordinary updates, fitted to two measurements on CPU (docs/understand/planner.md)."""
 
 
 @dataclass(frozen=True)
-class Parts:
-    """What one worker does in a step, before anybody waits."""
+class ComputeSeconds:
+    """Seconds that one worker computes in a step."""
 
-    forward: Column  # of all micro-batches, with the backward passes of all but the last
-    backward: Column
+    forward: Column  # all micro-batches, with the backward passes of all but the last
+    backward: Column  # the last micro-batch
     update: Column
     other: Column
 
     @property
-    def computing(self) -> Column:
+    def total(self) -> Column:
         return self.forward + self.backward + self.update + self.other
 
 
 @dataclass(frozen=True)
-class Exchanged:
-    """What communication makes of a step."""
+class ExchangeCost:
+    """What communication adds to a step."""
 
     exposed: Column
     overlapped: Column
     bytes_sent: Column
     computing: Column  # additional
-    update: Column  # instead of a worker's own
+    update: Column  # replaces the update of ComputeSeconds
 
-    def after_sums(self, job: PlannedJob, wiring: Wiring, workers: Column) -> "Exchanged":
-        """With the small sums for which layers wait in the middle of both passes (batch norm):
-        nothing hides them."""
+    def add_batch_norm(self, job: PlannedJob, wiring: Wiring, workers: Column) -> "ExchangeCost":
+        """Adds the small all-reduces of batch norm in both passes, which nothing hides."""
         sizes = job.profile.sums
-        waits = sum((wiring.all_reduce(size, workers) for size in sizes), np.zeros_like(workers))
+        seconds = sum((wiring.time_all_reduce(size, workers) for size in sizes), np.zeros_like(workers))
         sent = 2 * (workers - 1) / workers * sum(sizes)
-        return replace(self, exposed=self.exposed + waits, bytes_sent=self.bytes_sent + sent)
+        return replace(self, exposed=self.exposed + seconds, bytes_sent=self.bytes_sent + sent)
 
-    def among(self, many: np.ndarray, doing: Parts) -> "Exchanged":
-        """Where there are many workers; one alone exchanges nothing."""
+    def keep_where(self, several: Mask, compute: ComputeSeconds) -> "ExchangeCost":
+        """Removes all costs where `several` is false: a single worker exchanges nothing."""
 
-        def only(part: Column) -> Column:
-            return np.where(many, part, 0.0)
+        def mask(column: Column) -> Column:
+            return np.where(several, column, 0.0)
 
-        update = np.where(many, self.update, doing.update)
-        sent, computing = only(self.bytes_sent), only(self.computing)
-        return Exchanged(only(self.exposed), only(self.overlapped), sent, computing, update)
+        update = np.where(several, self.update, compute.update)
+        sent, computing = mask(self.bytes_sent), mask(self.computing)
+        return ExchangeCost(mask(self.exposed), mask(self.overlapped), sent, computing, update)
 
 
-def _host(job: PlannedJob, wiring: Wiring, sent: Column, workers: Column) -> Column:
-    """Seconds of all shared cores that sending takes."""
+def _sending_seconds(job: PlannedJob, wiring: Wiring, sent: Column, workers: Column) -> Column:
+    """Returns the seconds for which sending occupies all shared cores."""
     per_byte = wiring.between.host_seconds_per_byte
     return sent * per_byte * (workers / job.cores if job.cores else 1.0)
 
 
-def _crowded(job: PlannedJob, workers: Column) -> Column:
-    """The share of cores that computing wants: what communication takes there, computing lacks."""
+def _core_usage(job: PlannedJob, workers: Column) -> Column:
+    """Returns the share of the cores that computing uses: there, sending slows computing down."""
     return np.minimum(1.0, workers * job.threads / job.cores) if job.cores else np.ones_like(workers)
 
 
-def _all_reduce(job: PlannedJob, choice: Choice, wiring: Wiring, workers: Column, doing: Parts) -> Exchanged:
+def _predict_allreduce(
+    job: PlannedJob, choice: Choice, wiring: Wiring, workers: Column, compute: ComputeSeconds
+) -> ExchangeCost:
     if choice.gradients == "powersgd":
-        return _powersgd(job, choice, wiring, workers, doing)
-    packets = buckets(job.profile.tensors, job.bucket_mb)
+        return _predict_powersgd(job, choice, wiring, workers, compute)
+    packets = make_buckets(job.profile.tensors, job.bucket_mb)
     size = BYTES[choice.gradients]
     sent = 2 * (workers - 1) / workers * size * sum(packet.values for packet in packets)
-    host = _host(job, wiring, sent, workers)
-    travel = [wiring.all_reduce(packet.values * size, workers) for packet in packets]
+    sending = _sending_seconds(job, wiring, sent, workers)
+    travel = [wiring.time_all_reduce(packet.values * size, workers) for packet in packets]
     total = np.sum(travel, axis=0)
-    slower = np.maximum(1.0, host / total)  # where the cores cannot keep up with the link
-    travel, total = [seconds * slower for seconds in travel], total * slower
-    exposed = _exposed(packets, travel, doing.backward)
-    extra = np.clip(1 - exposed / total, 0.0, 1.0) * host * _crowded(job, workers)
-    exposed = _exposed(packets, travel, doing.backward + extra) + _agreement(wiring, workers)
-    return Exchanged(exposed, np.maximum(0.0, total - exposed), sent, extra, doing.update)
+    slowdown = np.maximum(1.0, sending / total)  # where the cores are slower than the link
+    travel, total = [seconds * slowdown for seconds in travel], total * slowdown
+    exposed = _find_exposed(packets, travel, compute.backward)
+    extra = np.clip(1 - exposed / total, 0.0, 1.0) * sending * _core_usage(job, workers)
+    exposed = _find_exposed(packets, travel, compute.backward + extra) + _time_agreement(wiring, workers)
+    return ExchangeCost(exposed, np.maximum(0.0, total - exposed), sent, extra, compute.update)
 
 
-def _exposed(packets: Sequence[PlannedPacket], travel: Sequence[Column], backward: Column) -> Column:
+def _find_exposed(packets: Sequence[PlannedPacket], travel: Sequence[Column], backward: Column) -> Column:
     ready = [packet.ready * backward for packet in packets]
-    return np.maximum(0.0, last_arrival(ready, travel) - backward)
+    return np.maximum(0.0, find_last_arrival(ready, travel) - backward)
 
 
-def _agreement(wiring: Wiring, workers: Column) -> Column:
-    """At the end of a step all agree on going on: an all-reduce of two numbers."""
-    return wiring.all_reduce(16, workers)
+def _time_agreement(wiring: Wiring, workers: Column) -> Column:
+    """At the end of a step an all-reduce of two numbers decides whether training continues."""
+    return wiring.time_all_reduce(16, workers)
 
 
-def _powersgd(job: PlannedJob, choice: Choice, wiring: Wiring, workers: Column, doing: Parts) -> Exchanged:
-    """Two thin matrices for each matrix, one after the other, after backward; vectors as they are."""
+def _predict_powersgd(
+    job: PlannedJob, choice: Choice, wiring: Wiring, workers: Column, compute: ComputeSeconds
+) -> ExchangeCost:
+    """Each matrix is sent as two low-rank factors after the backward pass, vectors uncompressed."""
     values = 0
     for tensor in job.profile.tensors:
         rows, columns = tensor.shape[0], tensor.values // max(1, tensor.shape[0])
-        thin = choice.rank * (rows + columns)
-        values += min(tensor.values, thin) if len(tensor.shape) > 1 else tensor.values
+        factors = choice.rank * (rows + columns)
+        values += min(tensor.values, factors) if len(tensor.shape) > 1 else tensor.values
     sent = 2 * (workers - 1) / workers * 4 * values
-    computing = doing.update * (POWERSGD_UPDATES + POWERSGD_PER_RANK * choice.rank)
-    exposed = wiring.all_reduce(4 * values, workers) + 2 * _agreement(wiring, workers)
-    return Exchanged(exposed, np.zeros_like(sent), sent, computing, doing.update)
+    computing = compute.update * (POWERSGD_UPDATES + POWERSGD_PER_RANK * choice.rank)
+    exposed = wiring.time_all_reduce(4 * values, workers) + 2 * _time_agreement(wiring, workers)
+    return ExchangeCost(exposed, np.zeros_like(sent), sent, computing, compute.update)
 
 
-def _sharded(job: PlannedJob, choice: Choice, wiring: Wiring, workers: Column, doing: Parts) -> Exchanged:
-    """FSDP2: a layer's matrices are gathered while the layer before computes, forward and backward; gradients are
-    scattered while backward goes on. The rest (embedding, vectors) is gathered first and scattered last."""
-    layers = [tensor for tensor in job.profile.tensors if _layer(tensor.name) and len(tensor.shape) > 1]
+def _predict_sharded(
+    job: PlannedJob, choice: Choice, wiring: Wiring, workers: Column, compute: ComputeSeconds
+) -> ExchangeCost:
+    """FSDP2: the matrices of a layer are gathered while the previous layer computes, in both passes. Gradients are
+    scattered during the backward pass. The other parameters (embedding, vectors) are gathered first and scattered
+    last."""
+    layers = [tensor for tensor in job.profile.tensors if _find_layer(tensor.name) and len(tensor.shape) > 1]
     inside = sum(tensor.values for tensor in layers)
     rest = job.profile.parameters - inside
-    last = sum(tensor.values for tensor in layers if _layer(tensor.name) == _layer(layers[-1].name)) if layers else 0
-    there, back = 2 if job.profile.precision in ("bf16", "fp16") else 4, BYTES[choice.gradients]
+    last_layer = _find_layer(layers[-1].name) if layers else ""
+    last = sum(tensor.values for tensor in layers if _find_layer(tensor.name) == last_layer)
+    gather, scatter = 2 if job.profile.precision in ("bf16", "fp16") else 4, BYTES[choice.gradients]
 
     def travel(size: float) -> Column:
-        return wiring.over(half_ring, size, workers)
+        return wiring.time_exchange(half_ring_seconds, size, workers)
 
-    forward = travel(4 * rest) + np.maximum(0.0, travel(there * inside) - doing.forward)
-    both = travel(there * (inside - last)) + travel(back * inside)
-    backward = np.maximum(0.0, both - doing.backward) + travel(back * rest)
-    total = travel(4 * rest) + travel(there * inside) + both + travel(back * rest)
-    sent = (workers - 1) / workers * (4 * rest + there * (2 * inside - last) + back * (inside + rest))
-    exposed = forward + backward + _agreement(wiring, workers)
-    return Exchanged(exposed, np.maximum(0.0, total - exposed), sent, np.zeros_like(sent), doing.update / workers)
+    forward = travel(4 * rest) + np.maximum(0.0, travel(gather * inside) - compute.forward)
+    both = travel(gather * (inside - last)) + travel(scatter * inside)
+    backward = np.maximum(0.0, both - compute.backward) + travel(scatter * rest)
+    total = travel(4 * rest) + travel(gather * inside) + both + travel(scatter * rest)
+    sent = (workers - 1) / workers * (4 * rest + gather * (2 * inside - last) + scatter * (inside + rest))
+    exposed = forward + backward + _time_agreement(wiring, workers)
+    update = compute.update / workers
+    return ExchangeCost(exposed, np.maximum(0.0, total - exposed), sent, np.zeros_like(sent), update)
 
 
-def _layer(name: str) -> str:
-    """`model.encoder.3.` of `model.encoder.3.attention.weight`; empty outside of lists."""
+def _find_layer(name: str) -> str:
+    """Returns `model.encoder.3` for `model.encoder.3.attention.weight`, and an empty string outside of module lists."""
     words = name.split(".")
-    places = [place for place, word in enumerate(words) if word.isdigit()]
-    return ".".join(words[: places[0] + 1]) if places else ""
+    numbers = [index for index, word in enumerate(words) if word.isdigit()]
+    return ".".join(words[: numbers[0] + 1]) if numbers else ""
 
 
-def _server(job: PlannedJob, choice: Choice, wiring: Wiring, workers: Column, doing: Parts) -> Exchanged:
+def _predict_server(
+    job: PlannedJob, choice: Choice, wiring: Wiring, workers: Column, compute: ComputeSeconds
+) -> ExchangeCost:
     size = 4 * job.profile.parameters
-    holders = np.full_like(workers, choice.servers) if choice.servers else workers
-    away = workers if choice.servers else workers - 1  # workers that a holder serves over the link
-    rate = wiring.rate(workers + choice.servers)
-    if job.cores and wiring.between.host_seconds_per_byte:  # the cores may not keep up with the link
+    shards = np.full_like(workers, choice.servers) if choice.servers else workers
+    remote = workers if choice.servers else workers - 1  # workers that a shard serves over the link
+    rate = wiring.send_rate(workers + choice.servers)
+    if job.cores and wiring.between.host_seconds_per_byte:  # the cores may be slower than the link
         rate = np.minimum(rate, job.cores / (workers * wiring.between.host_seconds_per_byte))
-    update = doing.update / holders
-    share = 1.0 if choice.servers else away / workers  # of the model that a worker sends over its link
-    each_way = np.maximum(share, away / holders) * size / rate
+    update = compute.update / shards
+    share = 1.0 if choice.servers else remote / workers  # of the model, sent by a worker over its link
+    each_way = np.maximum(share, remote / shards) * size / rate
     sent = (1 if choice.servers else 2) * share * size * np.ones_like(workers)  # gradients, and parameters to others
-    talk = 3 * wiring.latency(workers) + _agreement(wiring, workers)  # push, norm, update
+    messages = 3 * wiring.latency(workers) + _time_agreement(wiring, workers)  # push, norm, update
     if choice.mode == "sync":
-        late = np.maximum(0.0, _pushed(job, choice, workers, away, rate, doing.backward) - doing.backward)
+        pushed = _find_push_end(job, choice, workers, remote, rate, compute.backward)
+        late = np.maximum(0.0, pushed - compute.backward)
         overlapped = np.maximum(0.0, each_way - late)
         hidden = np.clip(overlapped / (2 * each_way), 0.0, 1.0)
-        extra = hidden * _host(job, wiring, sent, workers) * _crowded(job, workers)
-        return Exchanged(late + each_way + talk, overlapped, sent, extra, update)
-    one = np.ones_like(workers)  # they come at different times
-    late = np.maximum(0.0, _pushed(job, choice, workers, one, rate, doing.backward) - doing.backward)
-    computing = doing.computing - doing.update + update
-    jam = np.maximum(each_way, workers * update)  # a link, or a lock, that all workers pass one after the other
-    exposed = np.maximum(0.0, np.maximum(computing + late + share * size / rate, jam) - computing)
-    return Exchanged(exposed + talk, np.maximum(0.0, 2 * each_way - exposed), sent, np.zeros_like(sent), update)
+        extra = hidden * _sending_seconds(job, wiring, sent, workers) * _core_usage(job, workers)
+        return ExchangeCost(late + each_way + messages, overlapped, sent, extra, update)
+    one = np.ones_like(workers)  # pushes arrive at different times
+    late = np.maximum(0.0, _find_push_end(job, choice, workers, one, rate, compute.backward) - compute.backward)
+    computing = compute.total - compute.update + update
+    queue = np.maximum(each_way, workers * update)  # of the link or of the lock that all workers pass in turn
+    exposed = np.maximum(0.0, np.maximum(computing + late + share * size / rate, queue) - computing)
+    overlapped = np.maximum(0.0, 2 * each_way - exposed)
+    return ExchangeCost(exposed + messages, overlapped, sent, np.zeros_like(sent), update)
 
 
-def _pushed(job: PlannedJob, choice: Choice, workers: Column, served: Column, rate: Column, backward: Column) -> Column:
-    """When the last packet of gradients has arrived. A holder's link carries a packet for each of `served` workers; a
-    worker's own link may need longer for all holders."""
+def _find_push_end(
+    job: PlannedJob, choice: Choice, workers: Column, served: Column, rate: Column, backward: Column
+) -> Column:
+    """Returns when the last packet of gradients arrives. The link of a shard carries each packet for `served` workers. The
+    link of a worker carries the packets of all shards, which may take longer."""
     arrived = np.zeros_like(workers)
-    for place, count in enumerate(workers.astype(int).tolist()):
-        holders = choice.servers or count
-        if holders > EXACT_PARTS:  # the part that is ready last then decides
-            arrived[place] = backward[place] + served[place] / holders * 4 * job.profile.parameters / rate[place]
+    for index, count in enumerate(workers.astype(int).tolist()):
+        shard_count = choice.servers or count
+        if shard_count > EXACT_SHARDS:
+            seconds = served[index] / shard_count * 4 * job.profile.parameters / rate[index]
+            arrived[index] = backward[index] + seconds
             continue
-        found, per_value = parts(job.profile.tensors, holders, job.bucket_mb), 4 / rate[place]
-        others = holders if choice.servers else holders - 1
-        coming = [_chain(packets, backward[place], served[place] * per_value) for packets in found]
-        going = _chain([packet for packets in found[:others] for packet in packets], backward[place], per_value)
-        arrived[place] = max(*coming, going)
+        shards, per_value = make_shards(job.profile.tensors, shard_count, job.bucket_mb), 4 / rate[index]
+        others = shard_count if choice.servers else shard_count - 1
+        incoming = [_find_chain_end(packets, backward[index], served[index] * per_value) for packets in shards]
+        packets_to_others = [packet for packets in shards[:others] for packet in packets]
+        outgoing = _find_chain_end(packets_to_others, backward[index], per_value)
+        arrived[index] = max(*incoming, outgoing)
     return arrived
 
 
-def _chain(packets: Sequence[PlannedPacket], backward: float, seconds_per_value: float) -> float:
-    """When the last of some packets has arrived that travel one after the other."""
+def _find_chain_end(packets: Sequence[PlannedPacket], backward: float, seconds_per_value: float) -> float:
+    """Returns when the last packet arrives if packets travel one after the other."""
     end = 0.0
     for packet in sorted(packets, key=lambda packet: packet.ready):
         end = max(packet.ready * backward, end) + packet.values * seconds_per_value
     return end
 
 
-def _local(job: PlannedJob, choice: Choice, wiring: Wiring, workers: Column, doing: Parts) -> Exchanged:
-    """The whole model once in `every` steps, hidden by nothing."""
+def _predict_local(
+    job: PlannedJob, choice: Choice, wiring: Wiring, workers: Column, compute: ComputeSeconds
+) -> ExchangeCost:
+    """An all-reduce of the model every `every` steps, which nothing hides."""
     size = BYTES[choice.gradients] * job.profile.parameters
     sent = 2 * (workers - 1) / workers * size
-    meeting = np.maximum(wiring.all_reduce(size, workers), _host(job, wiring, sent, workers))
-    computing = OUTER_UPDATES * doing.update / choice.every
-    return Exchanged(meeting / choice.every, np.zeros_like(sent), sent / choice.every, computing, doing.update)
+    seconds = np.maximum(wiring.time_all_reduce(size, workers), _sending_seconds(job, wiring, sent, workers))
+    computing = OUTER_UPDATES * compute.update / choice.every
+    exposed = seconds / choice.every
+    return ExchangeCost(exposed, np.zeros_like(sent), sent / choice.every, computing, compute.update)
 
 
-def _nothing(job: PlannedJob, choice: Choice, wiring: Wiring, workers: Column, doing: Parts) -> Exchanged:
+def _predict_replicas(
+    job: PlannedJob, choice: Choice, wiring: Wiring, workers: Column, compute: ComputeSeconds
+) -> ExchangeCost:
     zero = np.zeros_like(workers)
-    return Exchanged(zero, zero, zero, zero, doing.update)
+    return ExchangeCost(zero, zero, zero, zero, compute.update)
 
 
-EXCHANGES = {"allreduce": _all_reduce, "sharded": _sharded, "server": _server, "local": _local, "replicas": _nothing}
+EXCHANGES = {
+    "allreduce": _predict_allreduce,
+    "sharded": _predict_sharded,
+    "server": _predict_server,
+    "local": _predict_local,
+    "replicas": _predict_replicas,
+}

@@ -1,7 +1,7 @@
-"""What is to be predicted: a job, and one way of bringing its gradients together."""
+"""What a plan predicts: a job, and one way of exchanging its gradients."""
 
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -17,7 +17,7 @@ SETTINGS = {
     "local": ("accumulate", "gradients", "every"),
     "replicas": ("accumulate",),
 }
-"""What can be chosen for each strategy."""
+"""The settings of each strategy."""
 STRATEGIES = tuple(SETTINGS)
 GRADIENTS = (*BYTES, "powersgd")
 
@@ -27,34 +27,33 @@ class PlannedJob:
     """What is trained, and how its batches grow with the workers."""
 
     profile: Profile
-    words: float  # target words of a step: of all workers, or of each
+    words: float  # target words of a step: of all workers, or of each one with `per_worker`
     per_worker: bool = False
     bucket_mb: float = 25.0
     threads: int = 1
-    cores: int | None = None  # that all workers share, where they are emulated on one machine; None: each has its own
-    contention: dict[int, float] = field(default_factory=lambda: {1: 1.0})  # times slower that replicas of so many are
+    cores: int | None = None  # shared by all workers of an emulated cluster; None: each worker has its own
+    contention: dict[int, float] = field(default_factory=lambda: {1: 1.0})  # slowdown by number of replicas
 
-    def share(self, workers: Column) -> Column:
-        """Target words of one worker's part of a step."""
+    def words_per_worker(self, workers: Column) -> Column:
         return np.full_like(workers, self.words) if self.per_worker else self.words / workers
 
     def slowdown(self, workers: Column) -> Column:
-        """Between measured counts on a line; beyond them in proportion to the workers, because cores are shared."""
-        known = sorted(self.contention)
-        values = [self.contention[n] for n in known]
-        beyond = np.maximum(1.0, workers / known[-1]) if len(known) > 1 and values[-1] > 1.0 else 1.0
-        return np.interp(workers, known, values) * beyond
+        """Interpolates between the measured counts. Beyond them it grows with the workers, because they share cores."""
+        counts = sorted(self.contention)
+        values = [self.contention[n] for n in counts]
+        beyond = np.maximum(1.0, workers / counts[-1]) if len(counts) > 1 and values[-1] > 1.0 else 1.0
+        return np.interp(workers, counts, values) * beyond
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One way of bringing gradients together."""
+    """One way of exchanging gradients: a strategy with its settings."""
 
     strategy: str = "allreduce"
     gradients: str = "fp32"
     accumulate: int = 1  # micro-batches in a step, of which the last one communicates
-    every: int = 10  # local: steps between meetings
-    servers: int = 0  # server: dedicated processes; 0: every worker holds a part
+    every: int = 10  # local: steps between two synchronizations
+    servers: int = 0  # server: dedicated processes; 0: every worker has a shard
     mode: str = "sync"  # server
     rank: int = 8  # powersgd
 
@@ -64,42 +63,52 @@ class Choice:
             raise LockstepError(f"The planner knows no strategy {self.strategy}.", f"It knows {known}.", code=2)
         if self.gradients not in GRADIENTS:
             known = ", ".join(GRADIENTS)
-            raise LockstepError(f"Gradients cannot travel as {self.gradients}.", f"Known: {known}.", code=2)
+            raise LockstepError(f"The planner knows no gradient format {self.gradients}.", f"It knows {known}.", code=2)
         if self.mode not in ("sync", "async"):
-            raise LockstepError(f"Parameter servers know no mode {self.mode}.", "It is sync or async.", code=2)
+            raise LockstepError(f"The strategy server has no mode {self.mode}.", "Use sync or async.", code=2)
         if min(self.accumulate, self.every, self.rank) < 1:
-            raise LockstepError(f"{self.strategy}: numbers must be at least 1.", "Correct them.", code=2)
+            raise LockstepError(
+                f"{self.strategy}: accumulate, every and rank must be at least 1.", "Use a number from 1 on.", code=2
+            )
         if self.gradients == "powersgd" and self.strategy != "allreduce":
-            raise LockstepError("powersgd is for allreduce.", "Leave one of them out.", code=2)
+            raise LockstepError("Only allreduce has gradients=powersgd.", "Use allreduce:gradients=powersgd.", code=2)
 
     @classmethod
-    def of(cls, word: str) -> Self:
-        """NAME or NAME:setting=value:..., such as `allreduce:gradients=bf16:accumulate=4`."""
-        name, *pairs = word.strip().split(":")
-        told = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    def parse(cls, text: str) -> Self:
+        """Reads NAME or NAME:setting=value:..., such as `allreduce:gradients=bf16:accumulate=4`."""
+        name, *pairs = text.strip().split(":")
+        values = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
         texts, numbers = ("gradients", "mode"), ("accumulate", "every", "servers", "rank")
-        good = len(told) == len(pairs) and all(key in texts or key in numbers for key in told)
-        if not good or not all(told[key].isdigit() for key in numbers if key in told):
+        is_valid = len(values) == len(pairs) and all(key in texts or key in numbers for key in values)
+        if not is_valid or not all(values[key].isdigit() for key in numbers if key in values):
             raise LockstepError(
-                f"Cannot read the strategy {word!r}.",
+                f"Cannot read the strategy {text!r}.",
                 f"Write NAME:setting=value, with {', '.join((*texts, *numbers))}.",
                 code=2,
             )
-        for key in told:
+        for key in values:
             if name in SETTINGS and key not in SETTINGS[name]:
                 owners = [strategy for strategy, settings in SETTINGS.items() if key in settings]
                 raise LockstepError(f"{name} has no setting {key}.", f"It is for {', '.join(owners)}.", code=2)
-        values: dict[str, Any] = {key: int(value) if key in numbers else value for key, value in told.items()}
-        return cls(name, **values)
+        defaults = cls()
+        return cls(
+            name,
+            gradients=values.get("gradients", defaults.gradients),
+            accumulate=int(values.get("accumulate", defaults.accumulate)),
+            every=int(values.get("every", defaults.every)),
+            servers=int(values.get("servers", defaults.servers)),
+            mode=values.get("mode", defaults.mode),
+            rank=int(values.get("rank", defaults.rank)),
+        )
 
     @property
-    def one_update(self) -> bool:
-        """Do all workers take every step together?"""
+    def is_synchronous(self) -> bool:
+        """Whether all workers take every step together."""
         return self.strategy in ("allreduce", "sharded") or (self.strategy == "server" and self.mode == "sync")
 
     @property
     def name(self) -> str:
-        more = {"server": f" {self.mode}", "local": f" every {self.every}"}.get(self.strategy, "")
-        more += f", {self.servers} servers" if self.servers else ""
-        format = "" if self.strategy in ("server", "replicas") else f" {self.gradients}"
-        return f"{self.strategy}{more}{format}{f' accumulation {self.accumulate}' if self.accumulate > 1 else ''}"
+        suffix = {"server": f" {self.mode}", "local": f" every {self.every}"}.get(self.strategy, "")
+        suffix += f", {self.servers} servers" if self.servers else ""
+        gradients = "" if self.strategy in ("server", "replicas") else f" {self.gradients}"
+        return f"{self.strategy}{suffix}{gradients}{f' accumulation {self.accumulate}' if self.accumulate > 1 else ''}"

@@ -1,4 +1,4 @@
-"""A model and sentences for it that need no corpus: to count what a step computes."""
+"""A model and a batch of made-up sentences, to count the arithmetic of a step without a corpus."""
 
 import numpy as np
 import torch
@@ -12,11 +12,11 @@ from lockstep.tasks.translation import PairBatch, TranslationLoss
 
 
 def make_batch(config: Configuration, sentences: int, words: int) -> tuple[TranslationLoss, PairBatch]:
-    """All sentences have so many words, on either side."""
+    """Returns the model and a batch of `sentences` pairs with `words` words on each side."""
     if config.task_name != "translation" or not isinstance(config.model, TranslationSettings):
         raise LockstepError(
-            "The arithmetic of this model is not known without its data.",
-            "Take a profile of a real run: leave --device out, or give --profile FILE.",
+            "The arithmetic of this model cannot be counted without its data.",
+            "Measure a profile instead: leave --device out, or use --profile FILE.",
             code=2,
         )
     size = config.data.vocabulary.size

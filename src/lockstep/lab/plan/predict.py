@@ -1,22 +1,22 @@
-"""The whole plan: every setting predicted, with an interval, and what to choose."""
+"""Makes a plan: a prediction with an interval for every setting, and recommendations."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import numpy as np
+from pydantic import JsonValue
 
 from lockstep.errors import LockstepError
 from lockstep.explain.formatting import number
 from lockstep.lab.plan.cluster import SCALED_ERROR, Cluster
-from lockstep.lab.plan.costs import Pipe
+from lockstep.lab.plan.costs import Link
 from lockstep.lab.plan.job import Choice, PlannedJob
 from lockstep.lab.plan.step_model import Forecast, forecast
 
 MODEL_ERROR = 0.10
-"""How far the formulas themselves may be off; docs/understand/results.md keeps the record of how far they were."""
+"""Relative error of the formulas; docs/understand/results.md compares predictions with measurements."""
 ENOUGH, WORTH = 0.85, 1.1
-"""An efficiency that leaves little to gain, and a gain that is worth naming."""
+"""An efficiency that leaves little to gain, and a gain over plain allreduce that is worth a recommendation."""
 MOST_WORKERS = 100_000
 USUAL = (
     Choice("allreduce"),
@@ -27,12 +27,12 @@ USUAL = (
     Choice("local", every=50),
     Choice("replicas"),
 )
-"""What is compared when nothing is asked for."""
+"""The choices of a plan without --strategies."""
 
 
 @dataclass(frozen=True)
 class PlanRow:
-    """One setting. Seconds are of a step; the interval should hold nine of ten measurements."""
+    """The prediction for one setting. Times are seconds of a step; the interval should contain nine of ten measurements."""
 
     name: str
     strategy: str
@@ -56,13 +56,13 @@ class PlanRow:
     words_per_second: float
     speedup: float
     efficiency: float
-    seconds: float | None  # to the steps that were asked for
-    dollars: float | None
+    seconds: float | None  # of all steps of the plan
+    dollars: float | None  # of all steps of the plan
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What was asked, what is predicted, and what to choose."""
+    """Predictions for a job on a cluster, and recommendations."""
 
     cluster: str
     device: str
@@ -73,67 +73,82 @@ class Plan:
     recommendations: list[str]
     notes: list[str] = field(default_factory=list)
 
-    def as_dict(self) -> dict[str, Any]:
-        return {"lockstep": "plan"} | asdict(self)
+    def as_dict(self) -> dict[str, JsonValue]:
+        return {"lockstep": "plan", **asdict(self)}
 
 
-def errors(job: PlannedJob, cluster: Cluster, pipe: Pipe) -> tuple[float, float, float]:
-    """Shares by which computing, the link and the model may be off."""
-    known = SCALED_ERROR if cluster.device is not None else max(0.03, 1.64 * job.profile.error)
-    return known, pipe.error, MODEL_ERROR
+def estimate_errors(job: PlannedJob, cluster: Cluster, link: Link) -> tuple[float, float, float]:
+    """Returns the relative errors of computing, of the link and of the model."""
+    computing = SCALED_ERROR if cluster.device is not None else max(0.03, 1.64 * job.profile.error)
+    return computing, link.error, MODEL_ERROR
 
 
-def make(
+def make_plan(
     job: PlannedJob,
     cluster: Cluster,
     workers: Sequence[int],
     choices: Sequence[Choice] = (),
-    links: Sequence[Pipe] = (),
+    links: Sequence[Link] = (),
     steps: int | None = None,
 ) -> Plan:
+    """Predicts every combination of worker count, choice and link."""
     if not workers or min(workers) < 1 or max(workers) > MOST_WORKERS:
-        raise LockstepError("There is no plan for so many workers.", f"Ask for 1 to {MOST_WORKERS:,}.", code=2)
-    batch_norm = bool(job.profile.sums)
-    if batch_norm and any(choice.accumulate > 1 for choice in choices):
-        raise LockstepError("Batch norm takes no micro-batches: nothing can be accumulated.", "Leave it out.", code=2)
-    choices = choices or [choice for choice in USUAL if choice.accumulate == 1 or not batch_norm]
+        raise LockstepError(
+            "The number of workers is out of range.", f"Plan for 1 to {MOST_WORKERS:,} workers.", code=2
+        )
+    has_batch_norm = bool(job.profile.sums)
+    if has_batch_norm and any(choice.accumulate > 1 for choice in choices):
+        raise LockstepError(
+            "A model with batch norm cannot accumulate gradients: it takes no micro-batches.",
+            "Leave accumulate out.",
+            code=2,
+        )
+    choices = choices or [choice for choice in USUAL if choice.accumulate == 1 or not has_batch_norm]
+    links = links or [cluster.wiring.between]
     counts, rows = np.array(sorted(set(workers)), np.float64), list[PlanRow]()
-    for pipe in links or [cluster.wiring.between]:
-        known = errors(job, cluster, pipe)
-        alone = forecast(job, Choice("replicas"), cluster.wiring, np.ones(1), known).words_per_second[0]
+    for link in links:
+        errors = estimate_errors(job, cluster, link)
+        alone = forecast(job, Choice("replicas"), cluster.wiring, np.ones(1), errors).words_per_second[0]
         for choice in choices:
-            found = forecast(job, choice, cluster.linked(pipe).wiring, counts, known)
-            rows += _rows(found, choice, pipe, float(alone), steps, cluster.dollars)
+            predicted = forecast(job, choice, cluster.with_link(link).wiring, counts, errors)
+            rows += _make_rows(predicted, choice, link, float(alone), steps, cluster.dollars)
     device = cluster.device.name if cluster.device else job.profile.device
-    said = [one for pipe in links or [cluster.wiring.between] for one in recommend(rows, pipe.name, int(counts[-1]))]
-    notes = _notes(job, cluster, int(counts[-1]))
-    return Plan(cluster.name, device, job.profile.parameters, steps, job.profile.unit, rows, said, notes)
+    recommendations = [sentence for link in links for sentence in recommend(rows, link.name, int(counts[-1]))]
+    notes = _make_notes(job, cluster, int(counts[-1]))
+    profile = job.profile
+    return Plan(cluster.name, device, profile.parameters, steps, profile.unit, rows, recommendations, notes)
 
 
-_COLUMNS = ("low", "high", "computing", "exposed", "overlapped", "waiting", "bytes_sent", "words")
-_SETTING = ("name", "strategy", "gradients", "accumulate", "servers", "mode")
-
-
-def _rows(
-    found: Forecast, choice: Choice, pipe: Pipe, alone: float, steps: int | None, dollars: float | None
+def _make_rows(
+    predicted: Forecast, choice: Choice, link: Link, alone: float, steps: int | None, dollars: float | None
 ) -> list[PlanRow]:
+    """Returns a row for every worker count. `alone` is the speed of one worker, `dollars` the price of its hour."""
     rows = []
-    columns = {name: getattr(found, name).tolist() for name in _COLUMNS}
-    setting: dict[str, Any] = {name: getattr(choice, name) for name in _SETTING}
-    for i, count in enumerate(found.workers.astype(int).tolist()):
-        step, rate = float(found.step[i]), float(found.words_per_second[i])
+    for i, count in enumerate(predicted.workers.astype(int).tolist()):
+        step, rate = float(predicted.step[i]), float(predicted.words_per_second[i])
         seconds = None if steps is None else steps * step
         hourly = None if dollars is None else dollars * (count + choice.servers)
-        facts: dict[str, Any] = {name: values[i] for name, values in columns.items()}
         rows.append(
             PlanRow(
-                **setting,
-                **facts,
+                name=choice.name,
+                strategy=choice.strategy,
+                gradients=choice.gradients,
+                accumulate=choice.accumulate,
                 every=choice.every if choice.strategy == "local" else None,
-                link=pipe.name,
-                link_bytes_per_second=pipe.bytes_per_second,
+                servers=choice.servers,
+                mode=choice.mode,
+                link=link.name,
+                link_bytes_per_second=link.bytes_per_second,
                 workers=count,
                 step_seconds=step,
+                low=float(predicted.low[i]),
+                high=float(predicted.high[i]),
+                computing=float(predicted.computing[i]),
+                exposed=float(predicted.exposed[i]),
+                overlapped=float(predicted.overlapped[i]),
+                waiting=float(predicted.waiting[i]),
+                bytes_sent=float(predicted.bytes_sent[i]),
+                words=float(predicted.words[i]),
                 words_per_second=rate,
                 speedup=rate / alone,
                 efficiency=rate / alone / count,
@@ -144,46 +159,46 @@ def _rows(
     return rows
 
 
-def _notes(job: PlannedJob, cluster: Cluster, workers: int) -> list[str]:
+def _make_notes(job: PlannedJob, cluster: Cluster, workers: int) -> list[str]:
     notes = []
     if workers > cluster.workers:
         notes.append(
-            f"{cluster.name} has room for {cluster.workers:,} workers; more machines of its kind are assumed beyond."
+            f"The cluster {cluster.name} has {cluster.workers:,} workers; for more, the plan adds machines of the same "
+            "kind."
         )
     if cluster.device is not None:
         share = cluster.device.achieved[job.profile.precision]
         notes.append(
-            f"No {cluster.device.name} was measured: {share:.0%} of its peak in {job.profile.precision} is assumed, "
+            f"No {cluster.device.name} was measured: the plan assumes {share:.0%} of its peak in {job.profile.precision}, "
             f"which may be off by {SCALED_ERROR:.0%}."
         )
         if cluster.device.dated and cluster.dollars is not None:
-            notes.append(f"Prices are list prices of {cluster.device.dated} or near them: look them up.")
+            notes.append(f"Prices are approximate list prices of {cluster.device.dated}: check them before you pay.")
     if job.per_worker:
-        notes.append(f"The batch is a worker's own: with more workers a step holds more {job.profile.unit}.")
+        notes.append(f"Each worker has its own batch: with more workers a step has more {job.profile.unit}.")
     return notes
 
 
 def recommend(rows: Sequence[PlanRow], link: str, workers: int) -> list[str]:
-    """What to choose on a link, and what that changes for learning."""
-    here = [row for row in rows if row.link == link and row.workers == workers and row.strategy != "replicas"]
-    plain = next((row for row in here if row.name == "allreduce fp32"), None)
+    """Returns what is faster than plain allreduce on a link, and how it affects learning."""
+    candidates = [row for row in rows if row.link == link and row.workers == workers and row.strategy != "replicas"]
+    plain = next((row for row in candidates if row.name == "allreduce fp32"), None)
     if workers < 2 or plain is None:
         return []
     where = f"On {link} with {workers:,} workers"
     if plain.efficiency >= ENOUGH:
-        return [f"{where}: plain allreduce is enough, predicted {_times(plain)}; little is left to gain."]
-    said = []
-    for kind, change in _KINDS.items():
-        fitting = [row for row in here if _kind(row) == kind]
-        best = max(fitting, key=lambda row: row.speedup, default=None)
+        return [f"{where}: plain allreduce is enough, with a predicted speed-up of {_format_speedup(plain)}."]
+    options = []
+    for kind, effect in _EFFECTS.items():
+        best = max((row for row in candidates if _find_kind(row) == kind), key=lambda row: row.speedup, default=None)
         if best is not None and best.speedup >= WORTH * plain.speedup:
-            said.append(f"{best.name} {_times(best)}{f' ({change})' if change else ''}")
-    if not said:
-        return [f"{where}: nothing here is much faster than plain allreduce, predicted {_times(plain)}."]
-    return [f"{where}, instead of {_times(plain)} with plain allreduce: {'; or '.join(said)}."]
+            options.append(f"{best.name} {_format_speedup(best)}{f' ({effect})' if effect else ''}")
+    if not options:
+        return [f"{where}: nothing is much faster than plain allreduce, predicted {_format_speedup(plain)}."]
+    return [f"{where}, instead of {_format_speedup(plain)} with plain allreduce: {'; or '.join(options)}."]
 
 
-def _kind(row: PlanRow) -> str:
+def _find_kind(row: PlanRow) -> str:
     if row.strategy == "local":
         return "local"
     if row.accumulate > 1:
@@ -191,15 +206,15 @@ def _kind(row: PlanRow) -> str:
     return "same" if row.mode == "sync" else "async"
 
 
-_KINDS = {
+_EFFECTS = {
     "same": "",
-    "accumulation": "a step holds that many times as much: fewer and larger updates for the same data, which may need "
-    "another learning rate",
-    "local": "workers drift apart between meetings: check the score, above all with many workers",
-    "async": "gradients are taken at parameters that others have changed meanwhile",
+    "accumulation": "fewer and larger updates for the same data, which may need another learning rate",
+    "local": "workers drift apart between synchronizations: check the score, above all with many workers",
+    "async": "gradients are computed with parameters that other workers have changed in between",
 }
+"""How each kind of choice affects learning."""
 
 
-def _times(row: PlanRow) -> str:
-    factor = row.step_seconds
-    return f"{number(row.speedup)}x ({number(row.speedup * factor / row.high)} to {number(row.speedup * factor / row.low)})"
+def _format_speedup(row: PlanRow) -> str:
+    low, high = row.speedup * row.step_seconds / row.high, row.speedup * row.step_seconds / row.low
+    return f"{number(row.speedup)}x ({number(low)} to {number(high)})"

@@ -1,7 +1,7 @@
-"""What a link carries: all-reduces of growing size between real processes, and the line through their times.
+"""Measures a link: times all-reduces of growing size between real processes and fits a line to them.
 
-`torchrun ... -m lockstep.lab.plan.sweep` (one process per machine) prints it as JSON for a cluster file; `measure` does the
-same between two emulated hosts.
+`torchrun ... -m lockstep.lab.plan.sweep` (one process per machine) prints the link as JSON for a cluster file;
+`measure_link` does the same between two emulated hosts.
 """
 
 import json
@@ -11,15 +11,15 @@ import tempfile
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from pydantic import JsonValue
 
 from lockstep.errors import LockstepError
 from lockstep.files import read_json, write_json
 from lockstep.lab.emulated_network import EmulatedNetwork
-from lockstep.lab.plan.costs import Pipe
-from lockstep.lab.trial import place
+from lockstep.lab.plan.costs import Link
+from lockstep.lab.trial import make_rank_environment
 from lockstep.launch.run_all import Program, run_all
 from lockstep.notices import print_error
 from lockstep.process import run_then_exit
@@ -27,41 +27,44 @@ from lockstep.process import run_then_exit
 SIZES = [2**power for power in range(14, 24)]
 LARGE = 2**20
 ROUNDS, LONG_SECONDS = 7, 5.0
-"""How often each size is sent; sizes after those that took so long together are left out."""
+"""How often each size is sent, and the seconds after which no larger size is tried."""
 
 
-def fit(sizes: list[float], seconds: list[float], name: str, source: str, host_seconds_per_byte: float = 0.0) -> Pipe:
-    """The latency is what the smallest takes beyond its share of the rate; the rate is the slope over the large ones,
-    relative errors weighed alike. (A shaped link lets small messages pass at once.) `sizes` are bytes that each sent."""
+def fit_link(
+    sizes: list[float], seconds: list[float], name: str, source: str, host_seconds_per_byte: float = 0.0
+) -> Link:
+    """Fits rate and latency. `sizes` are the bytes that each process sent. The rate is the slope over the large sizes,
+    with relative errors weighted equally. The latency is the time of the smallest size beyond the rate: a shaped link
+    lets small messages pass at once."""
     x, y = np.asarray(sizes), np.asarray(seconds)
     large = x >= min(LARGE, float(np.sort(x)[-2]))
     weight = 1 / y[large]
     matrix = np.stack([np.ones_like(weight), x[large]], 1) * weight[:, None]
-    (begin, per_byte), *_ = np.linalg.lstsq(matrix, np.ones_like(weight), rcond=None)
-    if begin < 0 or per_byte <= 0:
-        begin, per_byte = 0.0, np.median(y[large] / x[large])
-    error = float(np.abs(y[large] / (begin + per_byte * x[large]) - 1).max())
+    (start, per_byte), *_ = np.linalg.lstsq(matrix, np.ones_like(weight), rcond=None)
+    if start < 0 or per_byte <= 0:
+        start, per_byte = 0.0, np.median(y[large] / x[large])
+    error = float(np.abs(y[large] / (start + per_byte * x[large]) - 1).max())
     latency = max(0.0, float(y[0] - per_byte * x[0]))
-    return Pipe(name, 1 / float(per_byte), latency, max(0.02, error), source, host_seconds_per_byte)
+    return Link(name, 1 / float(per_byte), latency, max(0.02, error), source, host_seconds_per_byte)
 
 
-def measure(rate: str | None, name: str | None = None) -> Pipe:
-    """Between two emulated hosts behind links of `rate`, such as 1gbit. Needs root on Linux."""
+def measure_link(rate: str | None, name: str | None = None) -> Link:
+    """Measures between two emulated hosts behind links of `rate`, such as 1gbit. Needs root on Linux."""
     with EmulatedNetwork(2, rate) as network, tempfile.TemporaryDirectory(prefix="lockstep-plan-") as folder:
         result = Path(folder) / "link.json"
         program = [sys.executable, "-m", "lockstep.lab.plan.sweep", str(result)]
         programs = [
-            Program(host.command(program), place(rank, network) | {"OMP_NUM_THREADS": "1"})
+            Program(host.command(program), make_rank_environment(rank, network) | {"OMP_NUM_THREADS": "1"})
             for rank, host in enumerate(network.members)
         ]
         errors, facts = run_all(programs), read_json(result)
     if errors or facts is None:
         raise LockstepError(f"The link could not be measured: {errors}", "Try again.")
-    return Pipe(**facts | {"name": name or rate or "unshaped", "source": "size sweep between two emulated hosts"})
+    return Link(**facts | {"name": name or rate or "unshaped", "source": "size sweep between two emulated hosts"})
 
 
-def sweep() -> dict[str, Any]:
-    """Runs in every process; all of them find the same."""
+def sweep() -> dict[str, JsonValue]:
+    """Measures the link in every process and returns it as a mapping; all processes return the same rate and latency."""
     import torch
     import torch.distributed as dist
 
@@ -71,27 +74,27 @@ def sweep() -> dict[str, Any]:
     torch.set_num_threads(1)
     team = join("auto")
     if team.size < 2:
-        raise LockstepError("One process has no link to measure.", "Start one on each of two machines.", code=2)
+        raise LockstepError("A single process has no link to measure.", "Start one on each of two machines.", code=2)
     sent = 2 * (team.size - 1) / team.size
     sizes, seconds, spent = list[float](), list[float](), 0.0
     busy, carried = 0.0, 0.0
     for size in SIZES:
         payload = torch.zeros(size // 4, device=team.device)
         time_all_reduce(payload, team)
-        begin = time.process_time()
+        start = time.process_time()
         taken = [time_all_reduce(payload, team) for _ in range(ROUNDS)]
-        busy, carried = busy + time.process_time() - begin, carried + ROUNDS * sent * size
+        busy, carried = busy + time.process_time() - start, carried + ROUNDS * sent * size
         sizes.append(sent * size)
         seconds.append(float(np.median(taken)))
         spent += sum(taken)
         if spent > LONG_SECONDS:
             break
     hosts = sum(team.gather(busy)) / team.size
-    found = fit(sizes, seconds, "measured", f"size sweep between {team.size} processes", hosts / carried)
-    steps = 2 * (team.size - 1)  # of a ring, each of which waits for a message
+    link = fit_link(sizes, seconds, "measured", f"size sweep between {team.size} processes", hosts / carried)
+    steps = 2 * (team.size - 1)  # of a ring; each waits for one message
     team.close()
     assert not dist.is_initialized()
-    return asdict(found) | {"latency_seconds": found.latency_seconds / steps}
+    return {**asdict(link), "latency_seconds": link.latency_seconds / steps}
 
 
 def main() -> None:

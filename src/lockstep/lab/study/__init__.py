@@ -1,1 +1,1 @@
-"""The scaling study: a matrix of settings, measured in turns, and where the speed-up that is missing went."""
+"""Scaling studies: measure how training scales, and attribute lost speed-up to causes."""

@@ -1,18 +1,29 @@
-"""What a study measures: a cell for every combination of workers, strategy, link and batch, and the rows that they are
-held against: one worker alone, independent replicas, runs without input and without communication."""
+"""The cells of a study: a cell for every combination of workers, strategy, link and batch, and the cells to compare with.
+These are one worker alone, independent replicas, and ablations without input and without communication."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TypedDict
 
 from lockstep.config import RunConfig
 from lockstep.errors import LockstepError
-from lockstep.lab.emulated_network import check_able, rate_bits
+from lockstep.lab.emulated_network import check_can_emulate, parse_rate
 
-ALONE, YARDSTICK = "alone", "replicas"
+ALONE, REPLICAS = "alone", "replicas"
 NO_LINK = "none"
 EVERY = 10
-"""Steps between two synchronizations of `local`, unless the word or the config says: the default depends on train.steps."""
+"""Steps between two synchronizations of `local`, unless the strategy or the config sets them: the default of training
+depends on train.steps."""
+
+
+class CellFacts(TypedDict):
+    """A cell as it is stored."""
+
+    workers: int
+    strategy: str
+    link: str
+    batch: int
+    without: str
 
 
 @dataclass(frozen=True)
@@ -27,43 +38,59 @@ class Cell:
 
     @property
     def key(self) -> str:
+        """A name for the folder of a trial."""
         return "-".join(str(value).replace(":", "-").replace("=", "-") for value in asdict(self).values())
 
     @property
-    def name(self) -> str:
-        """Of the strategy, without its settings."""
+    def strategy_name(self) -> str:
+        """The strategy without its settings."""
         return self.strategy.partition(":")[0]
 
     @property
-    def trained(self) -> str:
+    def trial_strategy(self) -> str:
         """The `strategy.name` of its trials."""
-        return "auto" if self.strategy == ALONE else self.name
+        return "auto" if self.strategy == ALONE else self.strategy_name
 
     @property
     def label(self) -> str:
-        """For a person; link and batch are said elsewhere where there is only one."""
+        """The name of the cell in tables and charts, without the batch."""
         without = {"input": ", no input", "communication": ", no exchange"}.get(self.without, "")
         if self.strategy == ALONE:
             return f"1 alone{without}"
         link = "" if self.link == NO_LINK else f" over {self.link}"
-        return f"{self.workers} {spoken(self.strategy)}{link}{without}"
+        return f"{self.workers} {describe_strategy(self.strategy)}{link}{without}"
 
     @property
     def servers(self) -> int:
-        return int(_settings(self.strategy).get("servers", "0"))
+        return int(_parse_settings(self.strategy).get("servers", "0"))
 
-    def overrides(self, unit: str) -> list[str]:
-        """The settings of its trials; `unit` is what batches are counted in: words, sentences or images."""
-        own = _settings(self.strategy)
-        if self.name == "server":
-            own["servers"] = str(self.servers)  # also 0, where the config says another number
-        more = [f"strategy.{key}={value}" for key, value in own.items()]
-        return [f"batch.{unit}={self.batch}", "batch.per=worker", f"strategy.name={self.trained}", *more]
+    def list_overrides(self, unit: str) -> list[str]:
+        """Returns the settings of its trials. `unit` is what batches are counted in: words, sentences or images."""
+        settings = _parse_settings(self.strategy)
+        if self.strategy_name == "server":
+            settings["servers"] = str(self.servers)  # also 0, because the config may have another number
+        batch = [f"batch.{unit}={self.batch}", "batch.per=worker"]
+        own = [f"strategy.{key}={value}" for key, value in settings.items()]
+        return [*batch, f"strategy.name={self.trial_strategy}", *own]
+
+
+class MatrixFacts(TypedDict):
+    """A matrix as it is stored."""
+
+    workers: list[int]
+    strategies: list[str]
+    links: list[str]
+    batches: list[int]
+    unit: str
+    steps: int
+    warmup: int
+    rounds: int
+    threads: int
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """All that is varied, and how it is measured."""
+    """What a study varies, and how it measures."""
 
     workers: tuple[int, ...]
     strategies: tuple[str, ...]
@@ -76,72 +103,91 @@ class Matrix:
     threads: int
 
     @property
-    def first(self) -> str:
-        """The strategy whose runs without input and without communication are measured."""
-        return next((one for one in self.strategies if one != YARDSTICK), YARDSTICK)
+    def ablated_strategy(self) -> str:
+        """The strategy that is also measured without input and without communication."""
+        return next((strategy for strategy in self.strategies if strategy != REPLICAS), REPLICAS)
 
-    def cells(self) -> list[Cell]:
-        """One worker has nobody to exchange anything with: it is measured once, whatever the strategies and links."""
-        found: list[Cell] = []
+    def list_cells(self) -> list[Cell]:
+        """One worker exchanges nothing, so it is measured once for all strategies and links."""
+        cells: list[Cell] = []
         for batch in self.batches:
-            found += [Cell(1, ALONE, NO_LINK, batch, without) for without in ("nothing", "input")]
+            cells += [Cell(1, ALONE, NO_LINK, batch, without) for without in ("nothing", "input")]
             for workers in (count for count in self.workers if count > 1):
-                found.append(Cell(workers, YARDSTICK, NO_LINK, batch))
+                cells.append(Cell(workers, REPLICAS, NO_LINK, batch))
                 for link in self.links:
-                    found += [Cell(workers, one, link, batch) for one in self.strategies if one != YARDSTICK]
-                found.append(Cell(workers, self.first, self.links[0], batch, "input"))
-                if self.first != YARDSTICK:
-                    found.append(Cell(workers, self.first, NO_LINK, batch, "communication"))
-        return found
+                    cells += [Cell(workers, name, link, batch) for name in self.strategies if name != REPLICAS]
+                cells.append(Cell(workers, self.ablated_strategy, self.links[0], batch, "input"))
+                if self.ablated_strategy != REPLICAS:
+                    cells.append(Cell(workers, self.ablated_strategy, NO_LINK, batch, "communication"))
+        return cells
 
     @classmethod
-    def of(cls, facts: dict[str, Any]) -> "Matrix":
-        values: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in facts.items()}
-        return cls(**values)
+    def from_dict(cls, facts: MatrixFacts) -> "Matrix":
+        return cls(
+            workers=tuple(facts["workers"]),
+            strategies=tuple(facts["strategies"]),
+            links=tuple(facts["links"]),
+            batches=tuple(facts["batches"]),
+            unit=facts["unit"],
+            steps=facts["steps"],
+            warmup=facts["warmup"],
+            rounds=facts["rounds"],
+            threads=facts["threads"],
+        )
 
-    def facts(self) -> dict[str, Any]:
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+    def as_dict(self) -> MatrixFacts:
+        return {
+            "workers": list(self.workers),
+            "strategies": list(self.strategies),
+            "links": list(self.links),
+            "batches": list(self.batches),
+            "unit": self.unit,
+            "steps": self.steps,
+            "warmup": self.warmup,
+            "rounds": self.rounds,
+            "threads": self.threads,
+        }
 
 
-def spoken(strategy: str) -> str:
-    """For a person: `server, mode async`."""
+def describe_strategy(strategy: str) -> str:
+    """Returns `server, mode async` for `server:mode=async`."""
     return strategy.replace(":", ", ").replace("=", " ")
 
 
-def strategy_name(word: str) -> str:
-    """The strategy of a word such as `local:every=10`."""
-    name = word.partition(":")[0]
+def parse_strategy_name(strategy: str) -> str:
+    """Returns `local` for `local:every=10`."""
+    name = strategy.partition(":")[0]
     if name in ("auto", "single", ALONE):
         raise LockstepError(f"{name!r} is not a strategy of several workers.", "Use allreduce, for example.", code=2)
     return name
 
 
-def strategy_word(word: str, config: RunConfig, servers: int | None, steps: int) -> str:
-    """Returns the word with the number of servers and of the steps between two synchronizations, which may come from the
-    config. `config` is the one for the word's strategy."""
-    name, given, kept = strategy_name(word), _settings(word), config.strategy
-    if name == "server" and "servers" not in given:
-        count = servers if servers is not None else kept.servers if kept.name == "server" else 0
-        word += f":servers={count}" if count else ""
+def complete_strategy(strategy: str, config: RunConfig, servers: int | None, steps: int) -> str:
+    """Returns the strategy with the number of servers, or of steps between two synchronizations, from the config where it
+    has none. `config` is the one for this strategy."""
+    name, settings, configured = parse_strategy_name(strategy), _parse_settings(strategy), config.strategy
+    if name == "server" and "servers" not in settings:
+        count = servers if servers is not None else configured.servers if configured.name == "server" else 0
+        strategy += f":servers={count}" if count else ""
     if name == "local":
-        configured = kept.every if kept.name == "local" else None
-        every = given.get("every", str(configured or EVERY))
+        default = (configured.every if configured.name == "local" else None) or EVERY
+        every = settings.get("every", str(default))
         if not every.isdigit() or not int(every) or steps % int(every):
             raise LockstepError(
-                f"{word} synchronizes every {every} steps, and {steps} measured steps are not a multiple of it.",
+                f"{strategy} synchronizes every {every} steps, and {steps} measured steps are not a multiple of it.",
                 f"Measure with --steps {every}, or write local:every={steps}.",
                 code=2,
             )
-        word += "" if "every" in given else f":every={every}"
-    return word
+        strategy += "" if "every" in settings else f":every={every}"
+    return strategy
 
 
-def _settings(word: str) -> dict[str, str]:
-    pairs = [part.partition("=") for part in word.split(":")[1:]]
+def _parse_settings(strategy: str) -> dict[str, str]:
+    pairs = [part.partition("=") for part in strategy.split(":")[1:]]
     for key, equals, value in pairs:
         if not (key and equals and value) or (key == "servers" and not value.isdigit()):
             raise LockstepError(
-                f"The strategy {word!r} cannot be read.",
+                f"The strategy {strategy!r} cannot be read.",
                 "Write it as allreduce or as allreduce:gradients=bf16.",
                 code=2,
             )
@@ -149,10 +195,15 @@ def _settings(word: str) -> dict[str, str]:
 
 
 def check_links(links: Sequence[str], strategies: Sequence[str]) -> None:
+    """Raises a LockstepError for links that are no rates or cannot be emulated here."""
     emulated = [link for link in links if link != NO_LINK]
     for link in emulated:
-        rate_bits(link)
+        parse_rate(link)
     if emulated:
-        check_able()
-    if emulated and any(one.startswith("resilient") for one in strategies):
-        raise LockstepError("The strategy resilient cannot be measured over emulated links.", "Leave one out.", code=2)
+        check_can_emulate()
+    if emulated and any(strategy.startswith("resilient") for strategy in strategies):
+        raise LockstepError(
+            "The strategy resilient cannot be measured over emulated links.",
+            "Leave resilient out, or use --links none.",
+            code=2,
+        )

@@ -1,4 +1,4 @@
-"""Measures a study: every round runs every cell once, so that what else happens on the machine hits all alike."""
+"""Measures a study. Every round runs every cell once, so that other load on the machine affects all cells alike."""
 
 import os
 import platform
@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from types import FrameType
-from typing import Any, Protocol
+from typing import Protocol
+
+from pydantic import JsonValue
 
 from lockstep import __version__
 from lockstep.config import RunConfig, apply_override, load, strategy_has, strategy_setting
@@ -19,8 +21,16 @@ from lockstep.files import read_json
 from lockstep.lab.emulated_network import EmulatedNetwork, clean_up
 from lockstep.lab.study.cells import NO_LINK, Cell, Matrix
 from lockstep.lab.study.sample import TrialSample, measure
-from lockstep.lab.study.study_file import Study, Taken, begin, held, remove
-from lockstep.lab.trial import Trial, attempt
+from lockstep.lab.study.study_file import (
+    MeasuredTrial,
+    Study,
+    StudyEnvironment,
+    StudySettings,
+    lock_folder,
+    open_study,
+    remove_folder,
+)
+from lockstep.lab.trial import Trial, make_trial_settings, run_trial
 from lockstep.run.directory import RunDirectory
 
 FAULT = "LOCKSTEP_FAULT"
@@ -33,20 +43,20 @@ class StudyJob:
     config: Path
     overrides: list[str]
 
-    def settings(self, matrix: Matrix, cell: Cell) -> list[str]:
-        """Of a cell's trials. They evaluate nothing and save nothing, and no probe disturbs them."""
-        often = [f"train.{name}=1000000000" for name in ("evaluate_every", "checkpoint_every")]
-        kept = [f"train.threads={matrix.threads}", f"train.steps={matrix.warmup + matrix.steps}", "train.patience=null"]
-        return [*self._shared(cell.trained), *cell.overrides(matrix.unit), *often, *kept, "watch.probe=false"]
+    def make_settings(self, matrix: Matrix, cell: Cell) -> list[str]:
+        """Returns the settings of a cell's trials. They have no evaluation, no checkpoints and no probe of the link."""
+        shared = self._select_overrides(cell.trial_strategy)
+        measured = [*make_trial_settings(matrix.warmup + matrix.steps), f"train.threads={matrix.threads}"]
+        return [*shared, *cell.list_overrides(matrix.unit), *measured, "watch.probe=false"]
 
     def load(self, strategy: str | None = None) -> RunConfig:
-        """The config for one of the study's strategies; without `strategy`, the config file's own strategy without any
-        strategy settings of the command line."""
+        """Returns the config for one of the study's strategies. Without `strategy` it is the config file's own
+        strategy, and strategy settings of the command line are left out."""
         named = [] if strategy is None else [f"strategy.name={strategy}"]
-        return load(self.config, [*self._shared(strategy), *named])
+        return load(self.config, [*self._select_overrides(strategy), *named])
 
-    def _shared(self, strategy: str | None) -> list[str]:
-        """The overrides without settings that this strategy does not have."""
+    def _select_overrides(self, strategy: str | None) -> list[str]:
+        """Returns the overrides without settings that this strategy does not have."""
         return [
             override
             for override in self.overrides
@@ -55,16 +65,16 @@ class StudyJob:
         ]
 
     def check(self, matrix: Matrix) -> None:
-        """Refuses strategy settings that no strategy of the study has."""
+        """Raises a LockstepError for strategy settings that no strategy of the study has."""
         names = [word.partition(":")[0] for word in matrix.strategies]
         for override in self.overrides:
             setting = strategy_setting(override)
             if setting is not None and not any(strategy_has(name, setting) for name in names):
                 load(self.config, [override, f"strategy.name={names[0]}"])
 
-    def facts(self) -> dict[str, Any]:
-        """What a study that is continued must have in common with its beginning."""
-        facts = self.load().model_dump(mode="json")
+    def as_dict(self) -> dict[str, JsonValue]:
+        """Returns the settings that must stay the same when a study is continued."""
+        facts: dict[str, JsonValue] = self.load().model_dump(mode="json")
         for override in self.overrides:
             if strategy_setting(override) is not None:
                 apply_override(facts, override)
@@ -72,73 +82,84 @@ class StudyJob:
 
 
 class StudyProgress(Protocol):
-    """Whoever waits is told what is measured, what was measured, and how long the rest takes."""
+    """Receives the progress of a study."""
 
-    def begin(self, cell: Cell, done: int, total: int, remaining: float | None) -> None: ...
+    def begin(self, cell: Cell, done: int, total: int, remaining: float | None) -> None:
+        """A trial begins. `remaining` are the estimated seconds of all trials that are left."""
 
-    def end(self, cell: Cell, sample: TrialSample) -> None: ...
+    def end(self, cell: Cell, sample: TrialSample) -> None:
+        """A trial was measured and saved."""
 
 
-def run(job: StudyJob, matrix: Matrix, folder: Path, progress: StudyProgress) -> Study:
-    """Measures what is not measured yet. Stored after every trial: it may be interrupted whenever it likes."""
-    cells = matrix.cells()
+def run_study(job: StudyJob, matrix: Matrix, folder: Path, progress: StudyProgress) -> Study:
+    """Measures the trials that are not in the study's file yet. The file is saved after every trial, so the study can be
+    interrupted at any time."""
+    cells = matrix.list_cells()
     job.check(matrix)
-    for cell in cells:  # what is wrong shows before anything is measured
-        load(job.config, job.settings(matrix, cell))
-    machine = {"host": platform.node(), "cores": len(os.sched_getaffinity(0))}
-    settings = {"matrix": matrix.facts(), "machine": machine, "fault": os.environ.get(FAULT, ""), "job": job.facts()}
-    with held(folder) as trials, _told_to_stop():
+    for cell in cells:  # find wrong settings before the first trial
+        load(job.config, job.make_settings(matrix, cell))
+    settings: StudySettings = {
+        "matrix": matrix.as_dict(),
+        "machine": {"host": platform.node(), "cores": len(os.sched_getaffinity(0))},
+        "fault": os.environ.get(FAULT, ""),
+        "job": job.as_dict(),
+    }
+    with lock_folder(folder) as trials, _exit_on_sigterm():
         if any(link != NO_LINK for link in matrix.links):
             clean_up()
-        study = begin(folder, settings, _environment())
-        have = {(taken.cell, taken.round) for taken in study.trials}
-        todo = [(turn, cell) for turn, cell in _turns(cells, matrix.rounds) if (cell, turn) not in have]
-        for place, (turn, cell) in enumerate(todo):
-            done = len(cells) * matrix.rounds - len(todo) + place
-            progress.begin(cell, done, len(cells) * matrix.rounds, _remaining(study, [one for _, one in todo[place:]]))
+        study = open_study(folder, settings, _describe_machine())
+        measured = {(trial.cell, trial.round) for trial in study.trials}
+        todo = [
+            (cell, number) for cell, number in _order_trials(cells, matrix.rounds) if (cell, number) not in measured
+        ]
+        total = len(cells) * matrix.rounds
+        for index, (cell, number) in enumerate(todo):
+            remaining = _estimate_seconds(study, [one for one, _ in todo[index:]])
+            progress.begin(cell, total - len(todo) + index, total, remaining)
             start = time.monotonic()
-            trial = _try(job, matrix, cell, trials / cell.key)
+            trial = _run_cell(job, matrix, cell, trials / cell.key)
             sample = measure(trial.steps, matrix.warmup, silent=cell.without == "communication")
-            study.environment |= _seen(trial)
-            remove(trial.run)
-            study.trials.append(Taken(cell, turn, sample, time.monotonic() - start))
+            study.environment.update(_read_environment(trial))
+            remove_folder(trial.run)
+            study.trials.append(MeasuredTrial(cell, number, sample, time.monotonic() - start))
             study.save()
             progress.end(cell, sample)
         study.finished = True
     return study
 
 
-def _turns(cells: list[Cell], rounds: int) -> Iterator[tuple[int, Cell]]:
-    """Every other round goes backwards: what drifts slowly meets the first and the last cell alike."""
-    for turn in range(rounds):
-        for cell in cells if turn % 2 == 0 else reversed(cells):
-            yield turn, cell
+def _order_trials(cells: list[Cell], rounds: int) -> Iterator[tuple[Cell, int]]:
+    """Yields every cell in every round. Every other round is in reverse order, so that a slow drift of the machine affects
+    the first and the last cell alike."""
+    for number in range(rounds):
+        for cell in cells if number % 2 == 0 else reversed(cells):
+            yield cell, number
 
 
-def _try(job: StudyJob, matrix: Matrix, cell: Cell, folder: Path) -> Trial:
-    words = (folder, job.config, job.settings(matrix, cell), cell.workers, cell.servers, cell.without)
+def _run_cell(job: StudyJob, matrix: Matrix, cell: Cell, folder: Path) -> Trial:
+    settings = job.make_settings(matrix, cell)
     try:
         if cell.link == NO_LINK:
-            return attempt(*words)
+            return run_trial(folder, job.config, settings, cell.workers, cell.servers, cell.without)
         with EmulatedNetwork(cell.workers + cell.servers, cell.link) as network:
-            return attempt(*words, network=network)
+            return run_trial(folder, job.config, settings, cell.workers, cell.servers, cell.without, network)
     except LockstepError as error:
-        kept = "What was measured is kept: the same command goes on."
-        raise LockstepError(f"{cell.label}: {error.message}", kept, error.code) from None
+        remedy = "Finished trials are saved: start the same command again to continue."
+        raise LockstepError(f"{cell.label}: {error.message}", remedy, error.code) from None
 
 
-def _remaining(study: Study, cells: list[Cell]) -> float | None:
-    """Seconds, going by the trials of the same cell, or of all."""
+def _estimate_seconds(study: Study, cells: list[Cell]) -> float | None:
+    """Returns the seconds that trials of these cells will take, from earlier trials of the same cell or of all cells."""
     if not study.trials:
         return None
-    known: dict[Cell, list[float]] = {}
-    for taken in study.trials:
-        known.setdefault(taken.cell, []).append(taken.seconds)
-    usual = fmean(taken.seconds for taken in study.trials)
-    return sum(fmean(known.get(cell, [usual])) for cell in cells)
+    by_cell: dict[Cell, list[float]] = {}
+    for trial in study.trials:
+        by_cell.setdefault(trial.cell, []).append(trial.seconds)
+    mean = fmean(trial.seconds for trial in study.trials)
+    return sum(fmean(by_cell.get(cell, [mean])) for cell in cells)
 
 
-def _environment() -> dict[str, Any]:
+def _describe_machine() -> StudyEnvironment:
     return {
         "platform": platform.platform(),
         "load_before": round(os.getloadavg()[0], 2),
@@ -147,19 +168,23 @@ def _environment() -> dict[str, Any]:
     }
 
 
-def _seen(trial: Trial) -> dict[str, Any]:
-    """What a trial's own records tell of where it ran and on what."""
-    run = RunDirectory(trial.run)
-    known, data = read_json(run.environment) or {}, read_json(run.data) or {}
-    workers = known.get("workers") or [{}]
-    facts = trial.launch
-    seen = {"device": workers[0].get("device_name"), "versions": known.get("versions"), "corpus": data.get("digest")}
-    return seen | {"precision": facts.get("precision"), "unit": facts.get("unit", "words")}
+def _read_environment(trial: Trial) -> StudyEnvironment:
+    """Reads device, versions, corpus and precision from the files of a trial."""
+    run, launch = RunDirectory(trial.run), trial.launch
+    environment, data = read_json(run.environment) or {}, read_json(run.data) or {}
+    workers = environment.get("workers") or [{}]
+    return {
+        "device": workers[0].get("device_name"),
+        "versions": environment.get("versions"),
+        "corpus": data.get("digest"),
+        "precision": launch.get("precision"),
+        "unit": launch.get("unit", "words"),
+    }
 
 
 @contextmanager
-def _told_to_stop() -> Iterator[None]:
-    """SIGTERM cleans up as Ctrl-C does."""
+def _exit_on_sigterm() -> Iterator[None]:
+    """Makes SIGTERM raise SystemExit, so that it cleans up as Ctrl-C does."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)

@@ -1,16 +1,18 @@
 """What one trial of a study measured.
 
-Speed is words by the clock on the wall, from the end of the warm-up to the last step; it knows nothing of phases. The parts
-of a step come from the phases of the workers: where they step together those of whoever came last (as in the verdict of a
-report), else the mean over the workers, each weighted by its speed. What they leave of the step by the clock is `other`.
+Speed is words per second of wall time, from the end of the warm-up to the last step; it does not depend on phases. The
+parts of a step come from the phases of the workers. Where workers step together, the phases are those of the last
+worker, as in the verdict of a report. Otherwise they are the mean over the workers, weighted by speed. The part `other`
+is the rest of the step.
 """
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
+from pydantic import JsonValue
 
 from lockstep.errors import LockstepError
 from lockstep.explain.measures.bottleneck import compare_work
@@ -18,42 +20,54 @@ from lockstep.explain.reading.steps import PHASES, Column
 from lockstep.run.journal import Line
 
 PARTS = ("input", "work", "imbalance", "merge", "update", "other")
-"""Of a step; `work` is forward and backward of a worker that has its fair share, `imbalance` what the last one has more."""
+"""Parts of a step. `work` is forward and backward of a fair share, `imbalance` what the last worker computes beyond it."""
+
+
+class SampleFacts(TypedDict):
+    """A sample as it is stored."""
+
+    workers: int
+    words_per_step: float
+    step: float
+    total: float
+    phases: dict[str, float]
+    parts: dict[str, float]
 
 
 @dataclass(frozen=True)
 class TrialSample:
-    """Seconds are of a step, means over the measured ones; words are target words (or images)."""
+    """Mean seconds of a step. Words are target words (or images)."""
 
     workers: int
     words_per_step: float  # of one worker
     step: float
-    total: float  # seconds of all measured steps together
+    total: float  # seconds of all measured steps
     phases: dict[str, float]  # mean over the workers
     parts: dict[str, float]  # they add up to `step`
 
     @property
     def words_per_second(self) -> float:
-        """Of all workers."""
+        """The speed of all workers together."""
         return self.workers * self.words_per_step / self.step
 
-    def scaled(self, words: float) -> "TrialSample":
-        """As if a worker's share of a step had so many words."""
+    def scale_to(self, words: float) -> "TrialSample":
+        """Returns the sample as if a worker had `words` words in a step."""
         factor = words / self.words_per_step
         phases = {name: factor * value for name, value in self.phases.items()}
         parts = {name: factor * value for name, value in self.parts.items()}
         return TrialSample(self.workers, words, factor * self.step, self.total, phases, parts)
 
-    def facts(self) -> dict[str, Any]:
-        return asdict(self) | {"words_per_second": self.words_per_second}
+    def as_dict(self) -> dict[str, JsonValue]:
+        return {**asdict(self), "words_per_second": self.words_per_second}
 
     @classmethod
-    def of(cls, facts: dict[str, Any]) -> "TrialSample":
-        return cls(**{name: facts[name] for name in cls.__dataclass_fields__})
+    def from_dict(cls, facts: SampleFacts) -> "TrialSample":
+        words, step, total = facts["words_per_step"], facts["step"], facts["total"]
+        return cls(facts["workers"], words, step, total, facts["phases"], facts["parts"])
 
 
-def middle(samples: Sequence[TrialSample]) -> TrialSample:
-    """The trial of median speed, or the mean of the two in the middle: its parts still add up to its step."""
+def take_median(samples: Sequence[TrialSample]) -> TrialSample:
+    """Returns the trial of median speed, or the mean of the two in the middle, so that its parts add up to its step."""
     ranked = sorted(samples, key=lambda sample: sample.words_per_second)
     chosen = ranked[(len(ranked) - 1) // 2 : len(ranked) // 2 + 1]
     return TrialSample(
@@ -68,32 +82,32 @@ def middle(samples: Sequence[TrialSample]) -> TrialSample:
 
 @dataclass(frozen=True)
 class _WorkerTimes:
-    """The measured lines of a worker, in the order of time, and the moment before the first of them."""
+    """The measured step lines of a worker in the order of time, and the moment before the first of them."""
 
     lines: list[Line]
-    begin: float
+    start: float
 
     @property
     def seconds(self) -> float:
-        return float(self.lines[-1]["time"]) - self.begin
+        return float(self.lines[-1]["time"]) - self.start
 
     @property
     def words(self) -> float:
         return float(sum(line["words"]["target"] for line in self.lines))
 
-    def column(self, name: str) -> Column:
-        return np.array([line["phases"][name] for line in self.lines])
+    def column(self, phase: str) -> Column:
+        return np.array([line["phases"][phase] for line in self.lines])
 
-    def mean(self, name: str) -> float:
-        return float(self.column(name).mean())
+    def mean(self, phase: str) -> float:
+        return float(self.column(phase).mean())
 
 
 def measure(steps: list[list[Line]], warmup: int, silent: bool = False) -> TrialSample:
-    """From the step lines of every worker; `silent` tells that nothing was exchanged, so that nobody waited."""
+    """Measures a trial from the step lines of every worker. With `silent` nothing was exchanged, so no worker waited."""
     count = len(steps)
     journals = [sorted(lines, key=lambda line: float(line["time"])) for lines in steps]
     together = count > 1 and not silent and all(line["scope"] == "global" for lines in journals for line in lines)
-    workers = _in_step(journals, warmup, together) if together or silent else _in_time(journals, warmup)
+    workers = _select_by_step(journals, warmup, together) if together or silent else _select_by_time(journals, warmup)
     if not workers or min(one.seconds for one in workers) <= 0:
         raise LockstepError("A trial was too short to be measured.", "Raise --steps.")
     rate = sum(one.words / one.seconds for one in workers)
@@ -101,49 +115,54 @@ def measure(steps: list[list[Line]], warmup: int, silent: bool = False) -> Trial
     step = count * words / rate
     if together:
         means = {name: fmean(one.mean(name) for one in workers) for name in PHASES}
-        parts = _of_the_last(workers)
+        parts = _divide_common_steps(workers)
     else:
         speeds = np.array([one.words / one.seconds for one in workers]) / rate
-        fits = [float(speed) * words * len(one.lines) / one.words for speed, one in zip(speeds, workers, strict=True)]
-        means = {name: sum(fit * one.mean(name) for fit, one in zip(fits, workers, strict=True)) for name in PHASES}
-        parts = _of_all(workers, means)
+        weights = [
+            float(speed) * words * len(one.lines) / one.words for speed, one in zip(speeds, workers, strict=True)
+        ]
+        means = {
+            name: sum(weight * one.mean(name) for weight, one in zip(weights, workers, strict=True)) for name in PHASES
+        }
+        parts = _divide_own_steps(workers, means)
     parts["other"] = step - sum(parts.values())
     total = max(one.seconds for one in workers)
-    if not together:  # nor do they end together
+    if not together:  # the workers end at different times
         total = step * sum(line["step"] > warmup for lines in journals for line in lines) / count
     return TrialSample(count, words, step, total, means, parts)
 
 
-def _in_step(journals: list[list[Line]], warmup: int, common: bool) -> list[_WorkerTimes]:
-    """All steps after the warm-up, or those that all workers have in common."""
+def _select_by_step(journals: list[list[Line]], warmup: int, common: bool) -> list[_WorkerTimes]:
+    """Selects all steps after the warm-up. With `common` only those that all workers have."""
     after = [{line["step"] for line in lines if line["step"] > warmup} for lines in journals]
-    found = []
+    workers = []
     for lines, steps in zip(journals, after, strict=True):
         chosen = set.intersection(*after) if common else steps
-        kept = [line for line in lines if line["step"] in chosen]
+        measured = [line for line in lines if line["step"] in chosen]
         before = [float(line["time"]) for line in lines if line["step"] <= warmup]
-        if kept and before:
-            found.append(_WorkerTimes(kept, before[-1]))
-    return found if len(found) == len(journals) else []
+        if measured and before:
+            workers.append(_WorkerTimes(measured, before[-1]))
+    return workers if len(workers) == len(journals) else []
 
 
-def _in_time(journals: list[list[Line]], warmup: int) -> list[_WorkerTimes]:
-    """What every worker did while all of them were past the warm-up and none had ended."""
+def _select_by_time(journals: list[list[Line]], warmup: int) -> list[_WorkerTimes]:
+    """Selects the steps of every worker from the end of the last warm-up to the end of the first worker."""
     warm = max((float(line["time"]) for lines in journals for line in lines if line["step"] <= warmup), default=0.0)
     late = [[line for line in lines if line["time"] > warm] for lines in journals]
     end = min((float(lines[-1]["time"]) for lines in late if lines), default=0.0)
-    found = []
+    workers = []
     for lines, after in zip(journals, late, strict=True):
-        kept = [line for line in after if line["time"] <= end]
+        measured = [line for line in after if line["time"] <= end]
         before = [float(line["time"]) for line in lines if line["time"] <= warm]
-        if kept:
-            found.append(_WorkerTimes(kept, before[-1] if before else warm))
-    return found
+        if measured:
+            workers.append(_WorkerTimes(measured, before[-1] if before else warm))
+    return workers
 
 
-def _of_the_last(workers: list[_WorkerTimes]) -> dict[str, float]:
+def _divide_common_steps(workers: list[_WorkerTimes]) -> dict[str, float]:
+    """Divides the steps of workers that step together into parts: those of the last worker, which waited least."""
     phases = {name: np.stack([one.column(name) for one in workers]) for name in PHASES}  # [workers, steps]
-    last = phases["merge"].argmin(0)  # [steps]: whoever waited least came last
+    last = phases["merge"].argmin(0)  # [steps]
     here = np.arange(len(last))
     work = phases["forward"] + phases["backward"]
     fair = float(compare_work(work, last).fair.mean())
@@ -151,32 +170,33 @@ def _of_the_last(workers: list[_WorkerTimes]) -> dict[str, float]:
     return parts | {"work": fair, "imbalance": float(work[last, here].mean()) - fair}
 
 
-def _of_all(workers: list[_WorkerTimes], means: dict[str, float]) -> dict[str, float]:
-    """Where workers meet now and then, what the last one waits is the exchange. What the others wait more is because it has
-    more to compute, or had to wait for input. Those that take shares as they come never wait for each other."""
-    rows, meeting = _aligned(workers)
+def _divide_own_steps(workers: list[_WorkerTimes], means: dict[str, float]) -> dict[str, float]:
+    """Divides the steps of workers that synchronize only now and then into parts. The waiting of the last worker is the
+    exchange. The additional waiting of the others is imbalance, or input if the last worker had to wait for its input.
+    Workers that take shares of a step as they come never wait for each other."""
+    rows, synchronized = _align_lines(workers)
     phases = {name: np.array([[line["phases"][name] for line in row] for row in rows]) for name in PHASES}
     work = phases["forward"] + phases["backward"]  # [workers, steps]
     fair = float(compare_work(work, work.argmax(0)).fair.mean())
     parts = {name: means[name] for name in ("input", "merge", "update")}
     imbalance = means["forward"] + means["backward"] - fair
-    if meeting:
+    if synchronized:
         parts["merge"] = min(means["merge"], float(phases["merge"].min(0).mean()))
-        by_input = (means["merge"] - parts["merge"]) * _fault_of_input(work, phases["input"])
+        by_input = (means["merge"] - parts["merge"]) * _find_input_share(work, phases["input"])
         parts["input"] += by_input
         imbalance += means["merge"] - parts["merge"] - by_input
     return parts | {"work": fair, "imbalance": imbalance}
 
 
-def _fault_of_input(work: Column, given: Column) -> float:
-    """The part of the slowest worker's lateness for which its input is to blame."""
-    slowest = int((work + given).mean(1).argmax())
-    more_input, more_work = (max(0.0, float((one[slowest] - one.mean(0)).mean())) for one in (given, work))
+def _find_input_share(work: Column, input_seconds: Column) -> float:
+    """Returns the share of the slowest worker's delay that its input has caused."""
+    slowest = int((work + input_seconds).mean(1).argmax())
+    more_input, more_work = (max(0.0, float((one[slowest] - one.mean(0)).mean())) for one in (input_seconds, work))
     return more_input / (more_input + more_work) if more_input else 0.0
 
 
-def _aligned(workers: list[_WorkerTimes]) -> tuple[list[list[Line]], bool]:
-    """Lines of all workers side by side, and whether they are of the same steps."""
+def _align_lines(workers: list[_WorkerTimes]) -> tuple[list[list[Line]], bool]:
+    """Returns equally many lines of all workers, and whether they are of the same steps."""
     by_step = [{line["step"]: line for line in one.lines} for one in workers]
     common = sorted(set.intersection(*(set(lines) for lines in by_step)))
     if common and not any("part" in line for one in workers for line in one.lines):

@@ -1,4 +1,4 @@
-"""What a study has measured so far, in one file that is always whole. The same command goes on from it."""
+"""The file of a study. It is replaced after every trial, so the same command can continue an interrupted study."""
 
 import fcntl
 import shutil
@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
+
+from pydantic import JsonValue
+from pydantic_core import to_jsonable_python
 
 from lockstep.config import drop_ignored
 from lockstep.errors import LockstepError
 from lockstep.files import disk_error, read_json, write_json
-from lockstep.lab.study.cells import Cell, Matrix
-from lockstep.lab.study.sample import TrialSample
+from lockstep.lab.study.cells import Cell, CellFacts, Matrix, MatrixFacts
+from lockstep.lab.study.sample import SampleFacts, TrialSample
 from lockstep.settings import flat
 
 FORMAT = 1
@@ -20,75 +23,126 @@ FILE, TRIALS = "study.json", "trials"
 ELSEWHERE = "choose another --out folder"
 
 
+class MachineFacts(TypedDict):
+    host: str
+    cores: int
+
+
+class StudySettings(TypedDict):
+    """All that decides what is measured."""
+
+    matrix: MatrixFacts
+    machine: MachineFacts
+    fault: str
+    job: dict[str, JsonValue]
+
+
+class StudyEnvironment(TypedDict, total=False):
+    """Where and when a study was measured."""
+
+    platform: str
+    load_before: float
+    lockstep: str
+    began: str
+    device: str | None
+    versions: dict[str, str] | None
+    corpus: str | None
+    precision: str | None
+    unit: str
+
+
+class TrialFacts(TypedDict):
+    cell: CellFacts
+    round: int
+    seconds: float
+    sample: SampleFacts
+
+
+class StudyFacts(TypedDict):
+    """The content of the file."""
+
+    format: int
+    finished: bool
+    settings: StudySettings
+    environment: StudyEnvironment
+    trials: list[TrialFacts]
+
+
 @dataclass(frozen=True)
-class Taken:
-    """A trial that was measured."""
+class MeasuredTrial:
+    """A trial of a cell in one round."""
 
     cell: Cell
     round: int
     sample: TrialSample
     seconds: float  # with its start
 
-    def facts(self) -> dict[str, Any]:
-        return {"cell": asdict(self.cell), "round": self.round, "seconds": self.seconds, "sample": self.sample.facts()}
+    def as_dict(self) -> dict[str, JsonValue]:
+        sample = self.sample.as_dict()
+        return {"cell": asdict(self.cell), "round": self.round, "seconds": self.seconds, "sample": sample}
 
     @classmethod
-    def of(cls, facts: dict[str, Any]) -> "Taken":
-        return cls(Cell(**facts["cell"]), facts["round"], TrialSample.of(facts["sample"]), facts["seconds"])
+    def from_dict(cls, facts: TrialFacts) -> "MeasuredTrial":
+        return cls(Cell(**facts["cell"]), facts["round"], TrialSample.from_dict(facts["sample"]), facts["seconds"])
 
 
 @dataclass
 class Study:
-    """`settings` are all that decide what is measured, `environment` where it was."""
+    """The settings of a study and the trials that have been measured so far."""
 
     folder: Path
-    settings: dict[str, Any]
-    environment: dict[str, Any]
-    trials: list[Taken] = field(default_factory=list)
+    settings: StudySettings
+    environment: StudyEnvironment
+    trials: list[MeasuredTrial] = field(default_factory=list)
     finished: bool = False
 
     @property
     def matrix(self) -> Matrix:
-        return Matrix.of(self.settings["matrix"])
+        return Matrix.from_dict(self.settings["matrix"])
 
-    def samples(self, cell: Cell) -> list[TrialSample]:
-        """In the order of the rounds."""
-        found = [trial for trial in self.trials if trial.cell == cell]
-        return [trial.sample for trial in sorted(found, key=lambda trial: trial.round)]
+    def list_samples(self, cell: Cell) -> list[TrialSample]:
+        """Returns the samples of a cell in the order of the rounds."""
+        trials = [trial for trial in self.trials if trial.cell == cell]
+        return [trial.sample for trial in sorted(trials, key=lambda trial: trial.round)]
 
-    def save(self, results: dict[str, Any] | None = None) -> None:
-        facts: dict[str, Any] = {"format": FORMAT, "finished": self.finished, "settings": self.settings}
-        facts |= {"environment": self.environment, "results": results}
+    def save(self, results: dict[str, JsonValue] | None = None) -> None:
+        facts = {
+            "format": FORMAT,
+            "finished": self.finished,
+            "settings": self.settings,
+            "environment": self.environment,
+            "results": results,
+            "trials": [trial.as_dict() for trial in self.trials],
+        }
         try:
-            write_json(self.folder / FILE, facts | {"trials": [trial.facts() for trial in self.trials]})
+            write_json(self.folder / FILE, facts)
         except OSError as error:
             raise disk_error(self.folder, error, ELSEWHERE) from None
 
 
 def read_study(folder: Path) -> Study:
-    """A study that was begun; also given by the name of its file."""
+    """Reads a study from its folder, or from its file."""
     folder = folder.parent if folder.name == FILE else folder
-    facts = _read(folder)
-    if facts is None:
+    study = _read(folder)
+    if study is None:
         raise LockstepError(
-            f"{folder} holds no study.", "Name a folder that `lockstep study --out FOLDER` made.", code=2
+            f"{folder} has no study in it.", "Name a folder that `lockstep study --out FOLDER` made.", code=2
         )
-    return facts
+    return study
 
 
 def _read(folder: Path) -> Study | None:
     path = folder / FILE
     try:
-        facts = read_json(path)
+        facts: StudyFacts | None = read_json(path)
         if facts is None:
             return None
         if facts["format"] != FORMAT:
-            raise LockstepError(f"{path} has format {facts['format']}, which is not known.", "Measure again.", code=2)
-        trials = [Taken.of(trial) for trial in facts["trials"]]
-        settings = dict(facts["settings"])
-        drop_ignored(settings["job"], from_run=True)
-        study = Study(folder, settings, dict(facts["environment"]), trials, bool(facts["finished"]))
-        assert study.matrix.cells()
+            raise LockstepError(f"{path} has the unknown format {facts['format']}.", "Measure the study again.", code=2)
+        trials = [MeasuredTrial.from_dict(trial) for trial in facts["trials"]]
+        drop_ignored(facts["settings"]["job"], from_run=True)
+        study = Study(folder, facts["settings"], facts["environment"], trials, bool(facts["finished"]))
+        assert study.matrix.list_cells()
         return study
     except OSError as error:
         raise disk_error(path, error, "name another folder") from None
@@ -96,12 +150,12 @@ def _read(folder: Path) -> Study | None:
         raise LockstepError(f"{path} is damaged: it is not a study.", f"Delete it, or {ELSEWHERE}.", code=2) from None
 
 
-def begin(folder: Path, settings: dict[str, Any], environment: dict[str, Any]) -> Study:
-    """A new study, or the one in the folder if it measures the same. More rounds may be asked for than before."""
-    known = _read(folder)
-    if known is None:
+def open_study(folder: Path, settings: StudySettings, environment: StudyEnvironment) -> Study:
+    """Returns a new study, or the one in the folder if it has the same settings. Only the number of rounds may grow."""
+    study = _read(folder)
+    if study is None:
         return Study(folder, settings, environment)
-    before, now = flat(known.settings), flat(settings)
+    before, now = flat(to_jsonable_python(study.settings)), flat(to_jsonable_python(settings))
     changed = [name for name in {**before, **now} if before.get(name) != now.get(name) and name != "matrix.rounds"]
     if changed:
         name = changed[0]
@@ -112,14 +166,14 @@ def begin(folder: Path, settings: dict[str, Any], environment: dict[str, Any]) -
             f"Keep the settings, or {ELSEWHERE}.",
             code=2,
         )
-    known.settings, known.finished = settings, False
-    return known
+    study.settings, study.finished = settings, False
+    return study
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[Path]:
-    """Keeps a second study out of the folder; yields where trials may lie, which is removed at the end, and at the next
-    start when there was no end."""
+def lock_folder(folder: Path) -> Iterator[Path]:
+    """Locks the folder of a study and yields an empty folder for its trials, which is removed at the end. After a crash the
+    next start removes it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / ".lock").open("w")
@@ -129,17 +183,19 @@ def held(folder: Path) -> Iterator[Path]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise LockstepError(f"Another study is being measured in {folder}.", "Wait for it to end.") from None
-        remove(folder / TRIALS)
+            raise LockstepError(
+                f"Another study is being measured in {folder}.", f"Wait for it to end, or {ELSEWHERE}."
+            ) from None
+        remove_folder(folder / TRIALS)
         (folder / TRIALS).mkdir()
         try:
             yield folder / TRIALS
         finally:
-            remove(folder / TRIALS)
+            remove_folder(folder / TRIALS)
 
 
-def remove(folder: Path) -> None:
-    """Also when a process that is being killed still writes there."""
+def remove_folder(folder: Path) -> None:
+    """Removes a folder, trying again while a dying process still writes there."""
     for _ in range(5):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():
