@@ -1,8 +1,10 @@
-"""Are known causes found? Runs that are slowed down on purpose: by the network, by their input, by a slow worker, by
-nothing. The verdict of the report, which knows the journal alone, is compared with the ablation of `lockstep prove`. Every
-cause but the last costs more than a quarter of a step, so that both must call it the bottleneck.
+"""Checks that reports and ablations find known causes.
 
-Needs root, for the emulated network.
+Slows runs down on purpose: by the network, by their input, by a slow worker, or not at all. Compares the verdict of the
+report, which uses only the journal, with the ablation of `lockstep prove`. Every cause but the last costs more than a
+quarter of a step, so both must call it the bottleneck.
+
+Needs root for the emulated network.
 """
 
 import argparse
@@ -27,9 +29,9 @@ from lockstep.lab.trial import run_trial
 
 @dataclass(frozen=True)
 class Cause:
-    """Something that slows a run down, and its expected name."""
+    """Something that slows a run down, and the expected name of the bottleneck."""
 
-    made: str
+    description: str
     name: str
     fault: str = ""
     link: str | None = None
@@ -44,7 +46,8 @@ CAUSES = [
 
 
 @contextmanager
-def faulty(fault: str) -> Iterator[None]:
+def set_fault(fault: str) -> Iterator[None]:
+    """Sets LOCKSTEP_FAULT inside of the block."""
     os.environ["LOCKSTEP_FAULT"] = fault
     try:
         yield
@@ -56,32 +59,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config", nargs="?", default="configs/demo.yaml", type=Path)
     parser.add_argument("settings", nargs="*", help="key=value settings to change")
-    parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--rounds", type=int, default=2, help="of each trial of `prove`")
-    parser.add_argument("--only", choices=[cause.name for cause in CAUSES], help="one of the causes")
+    parser.add_argument("--steps", type=int, default=60, help="steps of each run and trial")
+    parser.add_argument("--rounds", type=int, default=2, help="rounds of `lockstep prove`")
+    parser.add_argument("--only", choices=[cause.name for cause in CAUSES], help="measure only this cause")
     options = parser.parse_intermixed_args()
     say = Console(stderr=True)
     prepare = [sys.executable, "-m", "lockstep", "prepare", str(options.config), *options.settings]
     subprocess.run(prepare, check=True, capture_output=True)
     once = [f"train.steps={options.steps}", *(f"train.{name}_every=1000000" for name in ("evaluate", "checkpoint"))]
-    table = Table("slowed down by", "named", "cost, from the journal", "cost, by ablation", "ratio")
+    table = Table("slowed down by", "cause found", "cost, from the journal", "cost, by ablation", "ratio")
     with tempfile.TemporaryDirectory() as folder:
-        for place, cause in enumerate(CAUSES):
+        for number, cause in enumerate(CAUSES):
             if options.only not in (None, cause.name):
                 continue
-            run = Path(folder) / str(place)
-            with faulty(cause.fault), EmulatedNetwork(2, cause.link) if cause.link else nullcontext() as network:
+            run = Path(folder) / str(number)
+            with set_fault(cause.fault), EmulatedNetwork(2, cause.link) if cause.link else nullcontext() as network:
                 run_trial(run, options.config, [*options.settings, *once], 2, network=network)
-            found = find_bottleneck(Record.open(run))
-            assert found is not None
-            say.print(found.sentence())
-            with faulty(cause.fault):
+            bottleneck = find_bottleneck(Record.open(run))
+            assert bottleneck is not None
+            say.print(bottleneck.sentence())
+            with set_fault(cause.fault):
                 proof = prove(run, options.steps, options.rounds, cause.link, say.print)
             say.print(f"{proof.verdict} {proof.sentence}.")
-            stated, shown = found.cost(found.cause), proof.costs.get(found.cause, 1 - sum(proof.costs.values()))
-            right = "yes" if found.name == proof.bottleneck == cause.name else f"NO: {found.name}, {proof.bottleneck}"
-            ratio = f"{stated / shown:.2f}" if shown else "-"
-            table.add_row(cause.made, f"{cause.name}: {right}", f"{stated:.1%}", f"{shown:.1%}", ratio)
+            reported = bottleneck.cost(bottleneck.cause)
+            measured = proof.costs.get(bottleneck.cause, 1 - sum(proof.costs.values()))
+            is_right = bottleneck.name == proof.bottleneck == cause.name
+            result = "yes" if is_right else f"NO: {bottleneck.name}, {proof.bottleneck}"
+            ratio = f"{reported / measured:.2f}" if measured else "-"
+            table.add_row(cause.description, f"{cause.name}: {result}", f"{reported:.1%}", f"{measured:.1%}", ratio)
     Console().print(table)
 
 

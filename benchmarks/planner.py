@@ -1,8 +1,10 @@
-"""How good is the planner? It sees one worker alone, a probe of each link, and how much slower replicas are on shared
-cores. Then 2 and 4 emulated hosts really train over links of 100 Mbit/s and 1 Gbit/s, and predictions are laid beside it.
+"""Compares predictions of the planner with measurements.
 
-Needs root, for the emulated network, and a machine that does nothing else: about 20 minutes. It may be interrupted; the
-same command goes on, with what is in the file already.
+The planner gets the profile of one worker, a probe of each link, and the slowdown of replicas on shared cores. Then 2 and 4
+emulated hosts train over links of 100 Mbit/s and 1 Gbit/s.
+
+Needs root for the emulated network, and about 20 minutes on a machine that runs nothing else. The same command continues
+after an interruption, with the measurements in the file.
 """
 
 import argparse
@@ -10,10 +12,10 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
+from itertools import product
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
 
 from rich.console import Console
 
@@ -51,61 +53,91 @@ CHOICES = {
 STEPS, LOCAL_STEPS, PROFILE_STEPS, REPLICA_STEPS = 15, 30, 45, 30
 
 
-def overrides(choice: Choice) -> list[str]:
+@dataclass
+class Measurements:
+    """All measurements so far."""
+
+    profile: Profile | None = None
+    links: dict[str, Link] = field(default_factory=dict)
+    contention: dict[int, float] = field(default_factory=dict)  # slowdown by number of replicas
+    settings: dict[str, MeasuredSetting] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, path: Path) -> "Measurements":
+        facts = read_json(path) or {}
+        return cls(
+            Profile.from_dict(facts["profile"]) if "profile" in facts else None,
+            {name: Link(**link) for name, link in facts.get("links", {}).items()},
+            {int(hosts): times for hosts, times in facts.get("contention", {}).items()},
+            {key: MeasuredSetting(**setting) for key, setting in facts.get("measured", {}).items()},
+        )
+
+    def save(self, path: Path) -> None:
+        facts = {"profile": self.profile.as_dict()} if self.profile is not None else {}
+        others = {
+            "links": {name: asdict(link) for name, link in self.links.items()},
+            "contention": {str(hosts): times for hosts, times in self.contention.items()},
+            "measured": {key: asdict(setting) for key, setting in self.settings.items()},
+        }
+        write_json(path, {**facts, **others})
+
+
+def list_overrides(choice: Choice) -> list[str]:
     words = [f"strategy.name={choice.strategy}"]
     if choice.strategy in ("allreduce", "local"):
         words.append(f"strategy.gradients={choice.gradients}")
     return [*words, f"strategy.every={choice.every}"] if choice.strategy == "local" else words
 
 
-def trial(choice: Choice, hosts: int, link: str | None, steps: int) -> Trial:
+def train(choice: Choice, hosts: int, link: str | None, steps: int) -> Trial:
     with tempfile.TemporaryDirectory(prefix="lockstep-planner-") as folder, EmulatedNetwork(hosts, link) as network:
-        settings = [*SETTINGS, *overrides(choice), *make_trial_settings(steps)]
+        settings = [*SETTINGS, *list_overrides(choice), *make_trial_settings(steps)]
         return run_trial(Path(folder) / "run", CONFIG, settings, hosts, network=network)
 
 
-def alone(found: Trial) -> float:
-    """Seconds per target word of computing, over all workers."""
+def measure_computing(trial: Trial) -> float:
+    """Returns the median seconds of forward and backward per target word, over all workers."""
     phases = ("forward", "backward")
-    lines = [line for worker in found.measured for line in worker]
+    lines = [line for worker in trial.measured for line in worker]
     return median(sum(line["phases"][phase] for phase in phases) / line["words"]["target"] for line in lines)
 
 
-def measured(choice: Choice, hosts: int, link: str) -> MeasuredSetting:
+def measure(choice: Choice, hosts: int, link: str) -> MeasuredSetting:
     every = choice.every if choice.strategy == "local" else None
-    found = trial(choice, hosts, link, LOCAL_STEPS if every else STEPS)
-    seconds = fmean(average_step(worker, every) for worker in found.measured)
+    trial = train(choice, hosts, link, LOCAL_STEPS if every else STEPS)
+    seconds = fmean(average_step(worker, every) for worker in trial.measured)
     return MeasuredSetting(hosts, choice.strategy, seconds, choice.gradients, link, every=every)
 
 
-def calibrate(state: dict[str, Any], keep: Any, say: Console) -> None:
-    """What the planner is told. It sees nothing else."""
-    if "profile" not in state:
+def calibrate(measurements: Measurements, out: Path, say: Console) -> Profile:
+    """Measures the inputs of the planner that are missing, and returns the profile."""
+    if measurements.profile is None:
         say.print("Profile of one worker")
-        keep(profile=measure_profile(CONFIG, SETTINGS, steps=PROFILE_STEPS).as_dict())
+        measurements.profile = measure_profile(CONFIG, SETTINGS, steps=PROFILE_STEPS)
+        measurements.save(out)
     for link in LINKS:
-        if link not in state.setdefault("links", {}):
+        if link not in measurements.links:
             say.print(f"Probe of a link of {link}")
-            keep(links=state["links"] | {link: asdict(measure_link(link))})
-    point = Profile.from_dict(state["profile"]).points[-1]
+            measurements.links[link] = measure_link(link)
+            measurements.save(out)
+    point = measurements.profile.points[-1]
     for hosts in HOSTS:
-        if str(hosts) not in state.setdefault("contention", {}):
+        if hosts not in measurements.contention:
             say.print(f"Replicas on {hosts} hosts")
-            together = alone(trial(Choice("replicas"), hosts, None, REPLICA_STEPS))
-            times = together * point.words / (point.forward + point.backward)
-            keep(contention=state["contention"] | {str(hosts): times})
+            seconds = measure_computing(train(Choice("replicas"), hosts, None, REPLICA_STEPS))
+            measurements.contention[hosts] = seconds * point.words / (point.forward + point.backward)
+            measurements.save(out)
+    return measurements.profile
 
 
-def predict(state: dict[str, Any]) -> list[PlanRow]:
-    profile, pipes = Profile.from_dict(state["profile"]), [Link(**state["links"][link]) for link in LINKS]
-    times = {1: 1.0} | {int(hosts): times for hosts, times in state["contention"].items()}
-    cores = len(os.sched_getaffinity(0))
+def predict(profile: Profile, links: list[Link], contention: dict[int, float]) -> list[PlanRow]:
+    times, cores = {1: 1.0} | contention, len(os.sched_getaffinity(0))
     job = PlannedJob(profile, profile.points[-1].words, per_worker=True, cores=cores, contention=times)
-    cluster = Cluster("emulated hosts", max(HOSTS), Wiring(pipes[0]), cores=cores, contention=times)
-    return make_plan(job, cluster, HOSTS, tuple(CHOICES.values()), pipes).rows
+    cluster = Cluster("emulated hosts", max(HOSTS), Wiring(links[0]), cores=cores, contention=times)
+    return make_plan(job, cluster, HOSTS, tuple(CHOICES.values()), links).rows
 
 
-def table(scores: list[Score]) -> str:
+def make_table(scores: list[Score]) -> str:
     lines = ["| hosts | link | setting | predicted | interval | measured | error |", "|---|---|---|---|---|---|---|"]
     for one in scores:
         interval = f"{one.low:.2f} to {one.high:.2f}" + ("" if one.is_inside else " \\*")
@@ -116,45 +148,35 @@ def table(scores: list[Score]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("planner.json"), help="what was measured so far")
-    parser.add_argument("--only", choices=list(CHOICES), help="one of the settings")
-    parser.add_argument("--hosts", type=int, choices=HOSTS, help="only so many")
-    parser.add_argument("--link", choices=LINKS, help="only this one")
+    parser.add_argument("--out", type=Path, default=Path("planner.json"), help="file for the measurements")
+    parser.add_argument("--only", choices=list(CHOICES), help="measure only this setting")
+    parser.add_argument("--hosts", type=int, choices=HOSTS, help="measure only with this number of hosts")
+    parser.add_argument("--link", choices=LINKS, help="measure only over this link")
     options = parser.parse_args()
     say = Console(stderr=True)
-    state: dict[str, Any] = read_json(options.out) or {}
-
-    def keep(**facts: Any) -> None:
-        state.update(facts)
-        write_json(options.out, state)
-
+    measurements = Measurements.load(options.out)
     prepare = [sys.executable, "-m", "lockstep", "prepare", str(CONFIG), *SETTINGS]
     subprocess.run(prepare, check=True, capture_output=True)
-    calibrate(state, keep, say)
-    found = state.setdefault("measured", {})
-    for hosts in HOSTS:
-        for link in LINKS:
-            for name, choice in CHOICES.items():
-                key, wanted = f"{hosts} {link} {name}", (options.hosts, options.link, options.only)
-                if key in found or any(
-                    w not in (None, is_) for w, is_ in zip(wanted, (hosts, link, name), strict=True)
-                ):
-                    continue
-                say.print(f"Rehearsal: {key}")
-                found[key] = asdict(measured(choice, hosts, link))
-                keep(measured=found)
-    scores, _ = score(predict(state), [MeasuredSetting(**one) for one in found.values()])
-    profile = Profile.from_dict(state["profile"])
-    print(f"{profile.parameters:,} parameters; one worker alone computes a step in {_alone(profile):.3f} s; ", end="")
-    print(", ".join(f"{hosts} replicas take {times:.2f} times as long" for hosts, times in state["contention"].items()))
-    for link, pipe in state["links"].items():
-        print(f"{link}: {8 * pipe['bytes_per_second'] / 1e6:,.0f} Mbit/s, error {pipe['error']:.0%}")
-    print(f"\n{table(scores)}\n\n{summarise_scores(scores)}")
-
-
-def _alone(profile: Profile) -> float:
+    profile = calibrate(measurements, options.out, say)
+    wanted = (options.hosts, options.link, options.only)
+    for hosts, link, (name, choice) in product(HOSTS, LINKS, CHOICES.items()):
+        key = f"{hosts} {link} {name}"
+        is_wanted = all(value in (None, own) for value, own in zip(wanted, (hosts, link, name), strict=True))
+        if is_wanted and key not in measurements.settings:
+            say.print(f"Training: {key}")
+            measurements.settings[key] = measure(choice, hosts, link)
+            measurements.save(options.out)
+    rows = predict(profile, [measurements.links[link] for link in LINKS], measurements.contention)
+    scores, _ = score(rows, list(measurements.settings.values()))
     point = profile.points[-1]
-    return point.forward + point.backward + point.update + point.other
+    seconds = point.forward + point.backward + point.update + point.other
+    slowdowns = (f"{hosts} replicas take {times:.2f} times as long" for hosts, times in measurements.contention.items())
+    print(
+        f"{profile.parameters:,} parameters; one worker alone computes a step in {seconds:.3f} s; {', '.join(slowdowns)}"
+    )
+    for name, measured in measurements.links.items():
+        print(f"{name}: {8 * measured.bytes_per_second / 1e6:,.0f} Mbit/s, error {measured.error:.0%}")
+    print(f"\n{make_table(scores)}\n\n{summarise_scores(scores)}")
 
 
 if __name__ == "__main__":

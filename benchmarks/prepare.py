@@ -1,17 +1,17 @@
-"""Preparation against bare SentencePiece, its memory, and what the size of a corpus costs in training.
+"""Compares the preparation of a corpus with bare SentencePiece, and measures memory and start of training.
 
     python benchmarks/prepare.py [--pairs 1000000] [--folder /tmp/lockstep-prepare]
 
-Makes text with the built-in grammar (kept in the folder for the next time; two to three percent of a million pairs are
-repetitions, which cleaning removes), then measures in one go:
+Makes text with the built-in grammar, which stays in the folder for the next time. (Two to three percent of a million pairs
+are duplicates, which cleaning removes.) Then it measures:
 
-- bare: two processes, each a half of the lines of both sides: start Python, read and split the text, `encode(...,
-  out_type=int)` in portions of 4,096 lines, results thrown away. Wall time from the start of both to the end of both.
-- prepare: the corpus end to end in a process of its own, once; the training of the vocabulary is timed apart. Memory is
-  the highest sum of the proportional set sizes (PSS) of all its processes, sampled twice a second (looking costs them
-  time).
-- training: the same three steps of a tiny model on a tenth of the pairs and on all of them: private memory (RssAnon) of
-  the worker at the end and seconds from opening the corpus to the end of the first step.
+- bare: two processes, each with half of the lines of both sides, start Python, read and split the text, and call
+  `encode(..., out_type=int)` on 4,096 lines at a time. Wall time from the start to the end of both.
+- prepare: the complete preparation in a separate process, once. The training of the vocabulary is timed separately. Memory
+  is the peak of the sum of the proportional set sizes (PSS) of all its processes, sampled twice a second, which slows them
+  down a little.
+- training: three steps of a tiny model with a tenth of the pairs and with all of them. Private memory (RssAnon) of the
+  worker at the end, and seconds from opening the corpus to the end of the first step.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import threading
 import time
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 BARE = """
 import sys
@@ -78,8 +78,34 @@ print(json.dumps({"first": first} | figures))
 """
 
 
+class SetFacts(TypedDict):
+    """Facts about a set of the corpus."""
+
+    removed: dict[str, int]
+
+
+class Preparation(TypedDict):
+    """The figures of one preparation: seconds, and the peak memory of all processes in megabytes."""
+
+    seconds: float
+    vocabulary: float
+    read: float
+    encode: float
+    train: SetFacts
+    peak: float
+
+
+class Training(TypedDict):
+    """Seconds to the end of the first step, and memory in megabytes."""
+
+    first: float
+    RssAnon: float
+    RssFile: float
+    VmHWM: float
+
+
 def make_text(folder: Path, name: str, pairs: int, seed: int) -> None:
-    """Writes NAME.en and NAME.de unless they are there."""
+    """Writes NAME.en and NAME.de unless they exist."""
     from lockstep import demo_corpus
 
     if (folder / f"{name}.de").exists():
@@ -91,55 +117,57 @@ def make_text(folder: Path, name: str, pairs: int, seed: int) -> None:
     (folder / f"{name}.partial").rename(folder / f"{name}.de")
 
 
-def bare(folder: Path, model: Path, pairs: int) -> float:
+def time_bare(folder: Path, model: Path, pairs: int) -> float:
+    """Returns the seconds of bare SentencePiece in two processes."""
     cuts = [0, pairs // 2, pairs]
-    begin = time.perf_counter()
+    start_time = time.perf_counter()
     halves = [
         subprocess.Popen([sys.executable, "-c", BARE, str(model), str(folder / "train"), str(start), str(end)])
         for start, end in zip(cuts, cuts[1:], strict=False)
     ]
     assert [half.wait() for half in halves] == [0, 0]
-    return time.perf_counter() - begin
+    return time.perf_counter() - start_time
 
 
-def prepared(folder: Path, corpus: Path, train: str) -> dict[str, Any]:
-    """The figures of one preparation, with `peak` megabytes of all its processes."""
-    for left in [corpus, *corpus.parent.glob(f".{corpus.name}.partial-*")]:  # or it would go on with finished shards
-        shutil.rmtree(left, ignore_errors=True)
-    settings: dict[str, Any] = {
+def measure_preparation(folder: Path, corpus: Path, train: str) -> Preparation:
+    for leftover in [corpus, *corpus.parent.glob(f".{corpus.name}.partial-*")]:  # finished shards would be used again
+        shutil.rmtree(leftover, ignore_errors=True)
+    settings = {
         "folder": str(folder),
         "train": [train],
         "validation": ["held-out"],
         "corpus": str(corpus),
+        "vocabulary": {"size": 3800},
     }
-    settings |= {"vocabulary": {"size": 3800}}
     process = subprocess.Popen([sys.executable, "-c", PREPARE, json.dumps(settings)], stdout=subprocess.PIPE)
-    peak, over = 0.0, threading.Event()
+    peak, ended = 0.0, threading.Event()
 
     def watch() -> None:
         nonlocal peak
-        while not over.wait(0.5):
-            peak = max(peak, sum(map(pss_megabytes, family(process.pid))))
+        while not ended.wait(0.5):
+            peak = max(peak, sum(map(read_pss_megabytes, list_family(process.pid))))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     output, _ = process.communicate()
-    over.set()
+    ended.set()
     watcher.join()
-    return dict(json.loads(output)) | {"peak": peak}
+    preparation: Preparation = json.loads(output) | {"peak": peak}
+    return preparation
 
 
-def family(pid: int) -> list[int]:
+def list_family(pid: int) -> list[int]:
+    """Returns a process and all its descendants."""
     try:
         children = [
             int(word) for path in Path(f"/proc/{pid}/task").glob("*/children") for word in path.read_text().split()
         ]
     except OSError:
         return [pid]
-    return [pid, *(member for child in children for member in family(child))]
+    return [pid, *(member for child in children for member in list_family(child))]
 
 
-def pss_megabytes(pid: int) -> float:
+def read_pss_megabytes(pid: int) -> float:
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
@@ -147,36 +175,37 @@ def pss_megabytes(pid: int) -> float:
     return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:")), 0.0)
 
 
-def trained(corpus: Path) -> dict[str, float]:
+def measure_training(corpus: Path) -> Training:
     output = subprocess.run([sys.executable, "-c", TRAIN, str(corpus)], stdout=subprocess.PIPE, check=True).stdout
-    return dict(json.loads(output))
+    training: Training = json.loads(output)
+    return training
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=1_000_000)
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/lockstep-prepare"))
-    asked = parser.parse_args()
-    folder = asked.folder / str(asked.pairs)
+    parser.add_argument("--pairs", type=int, default=1_000_000, help="sentence pairs of the corpus")
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/lockstep-prepare"), help="folder of text and corpus")
+    options = parser.parse_args()
+    folder = options.folder / str(options.pairs)
     folder.mkdir(parents=True, exist_ok=True)
-    make_text(folder, "train", asked.pairs, seed=1)
-    make_text(folder, "tenth", asked.pairs // 10, seed=1)
+    make_text(folder, "train", options.pairs, seed=1)
+    make_text(folder, "tenth", options.pairs // 10, seed=1)
     make_text(folder, "held-out", 500, seed=2)
 
-    print(f"{asked.pairs:,} pairs, {len(os.sched_getaffinity(0))} cores")
-    tenth = prepared(folder, folder / "corpus-tenth", "tenth")
-    whole = prepared(folder, folder / "corpus", "train")
-    seconds = bare(folder, folder / "corpus" / "vocabulary.model", asked.pairs)
-    own = whole["seconds"] - whole["vocabulary"]
+    print(f"{options.pairs:,} pairs, {len(os.sched_getaffinity(0))} cores")
+    tenth = measure_preparation(folder, folder / "corpus-tenth", "tenth")
+    full = measure_preparation(folder, folder / "corpus", "train")
+    seconds = time_bare(folder, folder / "corpus" / "vocabulary.model", options.pairs)
+    own = full["seconds"] - full["vocabulary"]
     print(f"bare SentencePiece, two processes   {seconds:8.1f} s")
     print(f"preparation without vocabulary      {own:8.1f} s   {own / seconds:.2f} x bare (goal: at most 1.6)")
-    print(f"  reading and cleaning              {whole['read']:8.1f} s")
-    print(f"  encoding                          {whole['encode']:8.1f} s")
-    print(f"  training the vocabulary           {whole['vocabulary']:8.1f} s   not counted above")
-    print(f"peak memory of all processes        {whole['peak']:8.0f} MB  (goal: below 1,500)")
-    print(f"  of a tenth of the pairs           {tenth['peak']:8.0f} MB")
-    print(f"removed                             {whole['train']['removed']}")
-    few, many = trained(folder / "corpus-tenth"), trained(folder / "corpus")
+    print(f"  reading and cleaning              {full['read']:8.1f} s")
+    print(f"  encoding                          {full['encode']:8.1f} s")
+    print(f"  training the vocabulary           {full['vocabulary']:8.1f} s   not counted above")
+    print(f"peak memory of all processes        {full['peak']:8.0f} MB  (goal: below 1,500)")
+    print(f"  with a tenth of the pairs         {tenth['peak']:8.0f} MB")
+    print(f"removed                             {full['train']['removed']}")
+    few, many = measure_training(folder / "corpus-tenth"), measure_training(folder / "corpus")
     more = many["RssAnon"] - few["RssAnon"]
     print(
         f"training, private memory            {few['RssAnon']:8.0f} -> {many['RssAnon']:.0f} MB: {more:+.0f} (goal: < 150)"

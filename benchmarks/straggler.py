@@ -1,6 +1,6 @@
-"""What a slow worker costs: `server` in sync and async mode with one of two workers slowed down, in turns.
+"""Measures the cost of a slow worker: `server` in sync and async mode, with one of two workers slowed down, in turns.
 
-Words per second are counted over all workers, from the end of the warm-up to the last step, by the clock on the wall.
+Words per second are those of all workers in wall time, from the end of the warm-up to the last step.
 """
 
 import argparse
@@ -23,7 +23,7 @@ MODES = {
 }
 
 
-def words_per_second(run: Path, workers: int) -> float:
+def measure_speed(run: Path, workers: int) -> float:
     lines = sorted(
         (line for rank in range(workers) for line in read(run / "journal", rank).steps), key=lambda line: line["time"]
     )
@@ -36,29 +36,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config", nargs="?", default="configs/demo.yaml")
     parser.add_argument("settings", nargs="*", help="key=value settings to change")
-    parser.add_argument("--times", type=int, default=3, help="how many times as long the slow worker computes")
-    parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--servers", type=int, default=1)
+    parser.add_argument("--times", type=int, default=3, help="factor by which the slow worker is slower")
+    parser.add_argument("--steps", type=int, default=60, help="steps of each run")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each mode is run")
+    parser.add_argument(
+        "--servers", type=int, default=1, help="dedicated parameter servers; 0: every worker has a shard"
+    )
     options = parser.parse_intermixed_args()
     command = [sys.executable, "-m", "lockstep"]
     subprocess.run([*command, "prepare", options.config, *options.settings], check=True, capture_output=True)
     rates: dict[str, list[float]] = {mode: [] for mode in MODES}
     environment = os.environ | {"LOCKSTEP_FAULT": f"slow:phase=backward:rank=1:times={options.times}"}
     with tempfile.TemporaryDirectory() as folder:
-        for turn in range(options.rounds):
+        for number in range(options.rounds):
             for mode, settings in MODES.items():
-                run = Path(folder) / f"{mode}-{turn}"
+                run = Path(folder) / f"{mode}-{number}"
                 once = [f"train.steps={options.steps}", "train.evaluate_every=1000000", "search.beam=1"]
                 words = ["train", options.config, *options.settings, *once, "strategy.name=server", *settings]
                 words += ["--servers", str(options.servers), "--workers", "2", "--run", str(run)]
                 subprocess.run([*command, *words], env=environment, check=True, capture_output=True)
-                rates[mode].append(words_per_second(run, 2))
+                rates[mode].append(measure_speed(run, 2))
                 Console(stderr=True).print(f"{mode}: {rates[mode][-1]:,.0f} words/s")
     table = Table("mode", "words/s, median", "lowest", "highest", "x sync", title=f"One worker {options.times}x slower")
-    for mode, found in rates.items():
-        shown = [f"{value:,.0f}" for value in (median(found), min(found), max(found))]
-        table.add_row(mode, *shown, f"{median(found) / median(rates['sync']):.2f}")
+    for mode, speeds in rates.items():
+        cells = [f"{value:,.0f}" for value in (median(speeds), min(speeds), max(speeds))]
+        table.add_row(mode, *cells, f"{median(speeds) / median(rates['sync']):.2f}")
     Console().print(table)
 
 

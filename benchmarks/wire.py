@@ -1,7 +1,8 @@
-"""What every strategy really sends: interface counters of emulated hosts against the formula and the strategy's own count.
+"""Measures the bytes that every strategy sends, with the interface counters of emulated hosts, and compares them with the
+formula and with the strategy's own count.
 
-Each process has a network of its own. A run of more steps minus a run of fewer leaves what a step costs, without start,
-evaluation and checkpoint. Needs root.
+Each process runs on its own emulated host. The difference between a longer and a shorter run gives the bytes per step,
+without start, evaluation and checkpoint. Needs root.
 """
 
 import argparse
@@ -22,43 +23,35 @@ from lockstep.run.journal import read
 Formula = Callable[[float, int, int], float]
 
 
-def ring(p: float, w: int, s: int) -> float:
+def ring_bytes(p: float, w: int, s: int) -> float:
     return 2 * p * (w - 1)
 
 
-WAYS: dict[str, tuple[list[str], int, Formula | None]] = {
-    "allreduce": ([], 0, lambda p, w, s: ring(p, w, s)),
-    "allreduce bf16": (["strategy.gradients=bf16"], 0, lambda p, w, s: ring(p, w, s) / 2),
-    "sharded, kept": (["strategy.name=sharded", "strategy.keep_gathered=true"], 0, ring),
+SETTINGS: dict[str, tuple[list[str], int, Formula | None]] = {
+    "allreduce": ([], 0, ring_bytes),
+    "allreduce bf16": (["strategy.gradients=bf16"], 0, lambda p, w, s: ring_bytes(p, w, s) / 2),
+    "sharded, kept": (["strategy.name=sharded", "strategy.keep_gathered=true"], 0, ring_bytes),
     "sharded": (["strategy.name=sharded"], 0, None),
     "powersgd": (["strategy.gradients=powersgd", "strategy.powersgd_start=2"], 0, None),
     "replicas": (["strategy.name=replicas"], 0, lambda p, w, s: 0.0),
-    "server sync, colocated": (["strategy.name=server"], 0, lambda p, w, s: ring(p, w, s)),
+    "server sync, colocated": (["strategy.name=server"], 0, ring_bytes),
     "server sync, 1 server": (["strategy.name=server"], 1, lambda p, w, s: 2 * p * w),
     "server async, 1 server": (["strategy.name=server", "strategy.mode=async"], 1, lambda p, w, s: 2 * p * w),
-    "resilient": (["strategy.name=resilient"], 0, ring),
-    "local, every 5": (["strategy.name=local", "strategy.every=5"], 0, lambda p, w, s: ring(p, w, s) / 5),
+    "resilient": (["strategy.name=resilient"], 0, ring_bytes),
+    "local, every 5": (["strategy.name=local", "strategy.every=5"], 0, lambda p, w, s: ring_bytes(p, w, s) / 5),
 }
-"""Settings, dedicated servers, and bytes per step over all processes for `p` bytes of parameters and `w` workers. None: the
-formula looks at single layers, and the strategy's own count follows it."""
+"""Settings, dedicated servers, and a formula for the bytes per step of all processes, with `p` bytes of parameters, `w`
+workers and `s` servers. None: the formula depends on single layers, and the strategy's own count implements it."""
 
 
-def sent(config: Path, run: Path, settings: list[str], servers: int, workers: int, steps: int) -> int:
-    """Bytes that all processes together sent in one run. `resilient` has a launcher and a lighthouse of its own: all on one
-    host, on whose loopback the workers meet."""
+def count_sent(config: Path, run: Path, settings: list[str], servers: int, workers: int, steps: int) -> int:
+    """Returns the bytes that all processes sent in one run. `resilient` has its own launcher and lighthouse, so it runs on
+    one host and its loopback is counted."""
     if "strategy.name=resilient" in settings:
         with EmulatedNetwork(1) as network:
             (host,) = network.members
-            words = [
-                "train",
-                str(config),
-                *settings,
-                f"train.steps={steps}",
-                "--workers",
-                str(workers),
-                "--run",
-                str(run),
-            ]
+            words = ["train", str(config), *settings, f"train.steps={steps}"]
+            words += ["--workers", str(workers), "--run", str(run)]
             subprocess.run(host.command([sys.executable, "-m", "lockstep", *words]), check=True, capture_output=True)
             return host.read_counter("tx_bytes", "lo")
     with EmulatedNetwork(workers + servers) as network:
@@ -68,34 +61,39 @@ def sent(config: Path, run: Path, settings: list[str], servers: int, workers: in
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--steps", type=int, nargs=2, default=(10, 30), help="of the shorter and the longer run")
-    parser.add_argument("--only", nargs="*", choices=list(WAYS), default=list(WAYS))
+    parser.add_argument("--workers", type=int, default=2, help="workers of each run")
+    parser.add_argument("--steps", type=int, nargs=2, default=(10, 30), help="steps of the shorter and the longer run")
+    names = list(SETTINGS)
+    parser.add_argument("--only", nargs="*", choices=names, default=names, help="measure only these")
     options = parser.parse_args()
-    table = Table("strategy", "workers", "measured MB/step", "formula", "measured / formula", "journal", title="Bytes")
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        config = _config(folder)
+    table = Table(
+        "strategy", "workers", "measured MB/step", "formula", "measured / formula", "journal", title="Bytes per step"
+    )
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        config = write_config(folder)
         subprocess.run([sys.executable, "-m", "lockstep", "prepare", str(config)], check=True, capture_output=True)
-        for way in options.only:
-            settings, servers, formula = WAYS[way]
+        for name in options.only:
+            settings, servers, formula = SETTINGS[name]
             few, many = options.steps
-            runs = {steps: folder / f"{way}-{steps}" for steps in (few, many)}
-            totals = [sent(config, runs[steps], settings, servers, options.workers, steps) for steps in (few, many)]
+            runs = {steps: folder / f"{name}-{steps}" for steps in (few, many)}
+            totals = [
+                count_sent(config, runs[steps], settings, servers, options.workers, steps) for steps in (few, many)
+            ]
             measured = (totals[1] - totals[0]) / (many - few)
             run = runs[many]
             lines = [line for rank in range(options.workers) for line in read(run / "journal", rank).steps]
             own = sum(line["bytes_sent"] for line in lines if line["step"] > few) / (many - few)
-            expected = formula(_bytes(run), options.workers, servers) if formula else own
+            expected = formula(count_parameter_bytes(run), options.workers, servers) if formula else own
             ratio = f"{measured / expected:.3f}" if expected else "-"
             shown = [f"{value / 1e6:.3f}" for value in (measured, expected)]
-            table.add_row(way, str(options.workers), *shown, ratio, f"{own / 1e6:.3f}")
-            Console(stderr=True).print(f"{way}: {shown[0]} MB measured, {shown[1]} MB expected")
+            table.add_row(name, str(options.workers), *shown, ratio, f"{own / 1e6:.3f}")
+            Console(stderr=True).print(f"{name}: {shown[0]} MB measured, {shown[1]} MB expected")
     Console().print(table)
 
 
-def _config(folder: Path) -> Path:
-    """A model of about two million parameters on made-up sentences: large enough that small talk does not count."""
+def write_config(folder: Path) -> Path:
+    """Writes the config of a model with two million parameters, so large that small messages do not matter."""
     model = {"encoder_layers": 2, "decoder_layers": 2, "width": 192, "feed_forward": 768, "heads": 4}
     config = {
         "data": {
@@ -113,8 +111,8 @@ def _config(folder: Path) -> Path:
     return path
 
 
-def _bytes(run: Path) -> float:
-    """Of the parameters, in fp32."""
+def count_parameter_bytes(run: Path) -> float:
+    """Returns the bytes of the parameters in fp32."""
     from safetensors import safe_open
 
     newest = max((run / "checkpoints").glob("step-*"))

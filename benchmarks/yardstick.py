@@ -1,10 +1,10 @@
-"""What a tutorial gives: `nn.Transformer` on padded batches. The yardstick that `speed.py` runs beside Lockstep.
+"""The training loop of a tutorial: `nn.Transformer` on padded batches. `speed.py` compares Lockstep with it.
 
     python benchmarks/yardstick.py CORPUS [--steps 12] [--threads 2]
 
-Sentences in random order, each batch padded to its longest, bool masks, a table each for source, target and output,
-label smoothing, `torch.optim.Adam`, fp32. CORPUS is a prepared corpus folder: both programs train on the same pieces.
-Prints one JSON object; target words are pieces and end marks, without padding.
+Sentences are in random order, each batch is padded to its longest sentence, masks are bool, source, target and output have
+separate embeddings, with label smoothing, `torch.optim.Adam` and fp32. CORPUS is the folder of a prepared corpus, so both
+programs train on the same pieces. Prints one JSON object. Target words are pieces and end marks, without padding.
 """
 
 import argparse
@@ -24,17 +24,19 @@ WARMUP_STEPS = 3
 
 
 class Tutorial(nn.Module):
+    """A Transformer as tutorials build it."""
+
     def __init__(self, vocabulary: int, layers: int, width: int, feed_forward: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.source, self.target = nn.Embedding(vocabulary, width), nn.Embedding(vocabulary, width)
         self.transformer = nn.Transformer(width, heads, layers, layers, feed_forward, dropout, batch_first=True)
         self.dropout, self.output = nn.Dropout(dropout), nn.Linear(width, vocabulary)
         self.scale = math.sqrt(width)
-        place = torch.arange(1000)[:, None] * torch.exp(torch.arange(0, width, 2) * (-math.log(10000.0) / width))
-        self.places = torch.stack([place.sin(), place.cos()], -1).flatten(1)
+        angle = torch.arange(1000)[:, None] * torch.exp(torch.arange(0, width, 2) * (-math.log(10000.0) / width))
+        self.positions = torch.stack([angle.sin(), angle.cos()], -1).flatten(1)
 
     def embed(self, table: nn.Embedding, ids: Tensor) -> Tensor:
-        return self.dropout(table(ids) * self.scale + self.places[: ids.shape[1]])
+        return self.dropout(table(ids) * self.scale + self.positions[: ids.shape[1]])
 
     def forward(self, source: Tensor, target: Tensor, pad: int) -> Tensor:
         future = torch.triu(torch.ones(target.shape[1], target.shape[1], dtype=torch.bool), 1)
@@ -49,18 +51,19 @@ class Tutorial(nn.Module):
         return self.output(x)
 
 
-def padded(ids: np.ndarray, lengths: np.ndarray, pad: int) -> Tensor:
+def pad_batch(ids: np.ndarray, lengths: np.ndarray, pad: int) -> Tensor:
+    """Returns the sentences of a flat vector as a padded matrix, [sentences, longest]."""
     pieces = list(torch.split(torch.from_numpy(ids), lengths.tolist()))
     return nn.utils.rnn.pad_sequence(pieces, batch_first=True, padding_value=pad)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("corpus", type=Path)
-    parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--sentences", type=int, default=266)
-    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("corpus", type=Path, help="folder of a prepared corpus")
+    parser.add_argument("--steps", type=int, default=12, help="steps, of which the first three are warm-up")
+    parser.add_argument("--threads", type=int, default=2, help="threads of torch")
+    parser.add_argument("--sentences", type=int, default=266, help="sentences of a batch")
+    parser.add_argument("--layers", type=int, default=3, help="layers of the encoder, and of the decoder")
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--feed-forward", type=int, default=1024)
     parser.add_argument("--heads", type=int, default=4)
@@ -71,18 +74,18 @@ def main() -> None:
     torch.manual_seed(1)
     corpus = Corpus.open(options.corpus)
     pairs, vocabulary = corpus.set("train"), corpus.vocabulary
-    pad = vocabulary.size  # an id of its own
+    pad = vocabulary.size  # an additional id
     model = Tutorial(pad + 1, options.layers, options.width, options.feed_forward, options.heads, options.dropout)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9)
     criterion = nn.CrossEntropyLoss(ignore_index=pad, label_smoothing=0.1)
     order = np.random.default_rng(1).permutation(len(pairs.target.lengths))
-    words, places, seconds = [], [], []
+    words, computed, seconds = [], [], []
     for step in range(options.steps):
         chosen = order[step * options.sentences : (step + 1) * options.sentences]
-        begin = time.perf_counter()
-        source = padded(*pairs.source.gather(chosen), pad)
+        start = time.perf_counter()
+        source = pad_batch(*pairs.source.gather(chosen), pad)
         ids, lengths = pairs.target.gather(chosen)
-        target_out = padded(ids, lengths, pad)
+        target_out = pad_batch(ids, lengths, pad)
         target_in = torch.cat([torch.full((len(chosen), 1), vocabulary.bos), target_out[:, :-1]], 1)
         logits = model(source, target_in, pad)
         loss = criterion(logits.flatten(0, 1), target_out.flatten())
@@ -90,11 +93,11 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         loss.item()
-        seconds.append(time.perf_counter() - begin)
+        seconds.append(time.perf_counter() - start)
         words.append(int(lengths.sum()))
-        places.append(target_out.numel())
+        computed.append(target_out.numel())
     rate = statistics.median(w / s for w, s in list(zip(words, seconds, strict=True))[WARMUP_STEPS:])
-    print(json.dumps({"words_per_second": rate, "padding": 1 - sum(words) / sum(places)}))
+    print(json.dumps({"words_per_second": rate, "padding": 1 - sum(words) / sum(computed)}))
 
 
 if __name__ == "__main__":
