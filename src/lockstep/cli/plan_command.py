@@ -27,8 +27,8 @@ def plan(
     strategies: Annotated[
         str | None,
         typer.Option(
-            help="Strategies with their settings, such as allreduce, allreduce:gradients=bf16:accumulate=4 or "
-            "local:every=50, separated by commas. Default: those worth comparing."
+            help="Strategies with their settings, separated by commas: allreduce,local:every=50,server:mode=async or "
+            "allreduce:gradients=bf16:accumulate=4. Default: a usual selection."
         ),
     ] = None,
     links: Annotated[
