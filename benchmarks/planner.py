@@ -22,7 +22,7 @@ from rich.console import Console
 from lockstep.files import read_json, write_json
 from lockstep.lab.emulated_network import EmulatedNetwork
 from lockstep.lab.plan.cluster import Cluster
-from lockstep.lab.plan.costs import Link, Wiring
+from lockstep.lab.plan.costs import LinkModel, Wiring
 from lockstep.lab.plan.job import Choice, PlannedJob
 from lockstep.lab.plan.predict import PlanRow, make_plan
 from lockstep.lab.plan.profile import Profile, measure_profile
@@ -58,7 +58,7 @@ class Measurements:
     """All measurements so far."""
 
     profile: Profile | None = None
-    links: dict[str, Link] = field(default_factory=dict)
+    links: dict[str, LinkModel] = field(default_factory=dict)
     contention: dict[int, float] = field(default_factory=dict)  # slowdown by number of replicas
     settings: dict[str, MeasuredSetting] = field(default_factory=dict)
 
@@ -67,7 +67,7 @@ class Measurements:
         facts = read_json(path) or {}
         return cls(
             Profile.from_dict(facts["profile"]) if "profile" in facts else None,
-            {name: Link(**link) for name, link in facts.get("links", {}).items()},
+            {name: LinkModel(**link) for name, link in facts.get("links", {}).items()},
             {int(hosts): times for hosts, times in facts.get("contention", {}).items()},
             {key: MeasuredSetting(**setting) for key, setting in facts.get("measured", {}).items()},
         )
@@ -130,7 +130,7 @@ def calibrate(measurements: Measurements, out: Path, say: Console) -> Profile:
     return measurements.profile
 
 
-def predict(profile: Profile, links: list[Link], contention: dict[int, float]) -> list[PlanRow]:
+def predict(profile: Profile, links: list[LinkModel], contention: dict[int, float]) -> list[PlanRow]:
     times, cores = {1: 1.0} | contention, len(os.sched_getaffinity(0))
     job = PlannedJob(profile, profile.points[-1].words, per_worker=True, cores=cores, contention=times)
     cluster = Cluster("emulated hosts", max(HOSTS), Wiring(links[0]), cores=cores, contention=times)

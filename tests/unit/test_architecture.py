@@ -80,7 +80,7 @@ OLD_MODULES = {
 OLD_FUNCTIONS = {
     "left_out",
     "quiesce",
-    "run_then_exit",
+    "leave_after",
     "signed",
     "listed",
     "chosen",

@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 
 from lockstep.errors import LockstepError
 from lockstep.lab.plan.cluster import load_cluster, parse_link
-from lockstep.lab.plan.costs import Link, Wiring
+from lockstep.lab.plan.costs import LinkModel, Wiring
 from lockstep.lab.plan.job import STRATEGIES, Choice, PlannedJob
 from lockstep.lab.plan.predict import USUAL, make_plan, recommend
 from lockstep.lab.plan.profile import Point, Profile
 from lockstep.lab.plan.step_model import Forecast, forecast
 from planning import make_profile
 
-GIGABIT = Link("1gbit", 125e6)
+GIGABIT = LinkModel("1gbit", 125e6)
 
 
-def predict(choice: Choice, workers: float = 2, job: PlannedJob | None = None, link: Link = GIGABIT) -> Forecast:
+def predict(choice: Choice, workers: float = 2, job: PlannedJob | None = None, link: LinkModel = GIGABIT) -> Forecast:
     return forecast(
         job or PlannedJob(make_profile(), 1000, True), choice, Wiring(link), np.array([workers]), (0.0, 0.0, 0.0)
     )
@@ -67,7 +67,7 @@ def test_a_dedicated_server_takes_all_gradients_over_its_one_link() -> None:
 
 def test_workers_that_step_together_wait_for_batch_norm_sums() -> None:
     """Three sums of 125 kB: a millisecond each, and two latencies."""
-    link = Link("1gbit", 125e6, latency_seconds=0.001)
+    link = LinkModel("1gbit", 125e6, latency_seconds=0.001)
     plain, norm = (PlannedJob(replace(make_profile(), sums=sums), 1000, True) for sums in ((), (125_000,) * 3))
 
     def more(choice: Choice, workers: float) -> float:
@@ -130,7 +130,7 @@ def test_computing_is_slower_on_shared_cores_and_while_sending() -> None:
     job = PlannedJob(make_profile(), 1000, True, cores=2, contention={1: 1.0, 2: 1.1, 4: 2.2})
     assert predict(Choice("replicas"), 3, job).computing[0] == pytest.approx(1.65 * 0.34)
     assert predict(Choice("replicas"), 8, job).computing[0] == pytest.approx(4.4 * 0.34)
-    busy = Link("busy", 125e6, host_seconds_per_byte=2e-9)
+    busy = LinkModel("busy", 125e6, host_seconds_per_byte=2e-9)
     assert predict(Choice(), 4, job, busy).step[0] > predict(Choice(), 4, job).step[0]
 
 
@@ -152,8 +152,8 @@ def test_uneven_workers_wait_for_the_slowest() -> None:
 def test_a_faster_link_never_makes_a_step_longer_and_no_step_is_shorter_than_its_computing(
     choice: Choice, workers: int, rate: float, latency: float
 ) -> None:
-    slow = predict(choice, workers, link=Link("slow", rate, latency))
-    fast = predict(choice, workers, link=Link("fast", 2 * rate, latency / 2))
+    slow = predict(choice, workers, link=LinkModel("slow", rate, latency))
+    fast = predict(choice, workers, link=LinkModel("fast", 2 * rate, latency / 2))
     assert fast.step[0] <= slow.step[0] * (1 + 1e-9)
     assert fast.step[0] >= fast.computing[0] * (1 - 1e-9)
     assert slow.exposed[0] >= 0

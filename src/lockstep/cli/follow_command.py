@@ -19,19 +19,22 @@ SILENT_SECONDS = 60.0
 here. Workers write a sample every 5 seconds."""
 
 
-class FollowedWorker(TypedDict):
-    """The last step of a worker and the last event in its journal."""
-
-    worker: int
-    step: int | None
-    loss: float | None
-    per_second: float | None
-    merge_share: float | None
-    staleness: int | None
-    said: str
-    time: float | None
-    heard: float | None
-    host: str
+FollowedWorker = TypedDict(  # noqa: UP013
+    "FollowedWorker",
+    {
+        "worker": int,
+        "step": int | None,
+        "loss": float | None,
+        "per_second": float | None,
+        "merge_share": float | None,
+        "staleness": int | None,
+        "said": str,
+        "time": float | None,
+        "heard": float | None,
+        "host": str,
+    },
+)
+"""The last step of a worker and the last event in its journal, by the keys of `--json`."""
 
 
 class FollowedRun(TypedDict):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from lockstep.config import RunConfig
     from lockstep.examples.explanation import Explanation
     from lockstep.lab.plan.cluster import Cluster
-    from lockstep.lab.plan.costs import Link
+    from lockstep.lab.plan.costs import LinkModel
     from lockstep.lab.plan.job import PlannedJob
     from lockstep.lab.plan.predict import Plan
     from lockstep.lab.plan.profile import Profile
@@ -74,7 +74,7 @@ def _read_cluster(options: PlanOptions) -> "Cluster":
     return cluster
 
 
-def _find_pipes(options: PlanOptions, cluster: "Cluster", say: Callable[[str], None]) -> "list[Link]":
+def _find_pipes(options: PlanOptions, cluster: "Cluster", say: Callable[[str], None]) -> "list[LinkModel]":
     from lockstep.lab.plan.cluster import parse_link
     from lockstep.lab.plan.sweep import measure_link
 

@@ -11,7 +11,7 @@ import numpy as np
 from lockstep.examples.explanation import Explanation, Section
 from lockstep.explain.formatting import count, number
 from lockstep.lab.plan.cluster import Cluster, load_cluster
-from lockstep.lab.plan.costs import Link, Wiring
+from lockstep.lab.plan.costs import LinkModel, Wiring
 from lockstep.lab.plan.job import Choice, PlannedJob
 from lockstep.lab.plan.profile import ModelShape
 from lockstep.lab.plan.step_model import Forecast, forecast
@@ -182,7 +182,7 @@ def _explain_options(shape: ModelShape, cluster: Cluster) -> Section:
     )
 
 
-def _fit_link(shape: ModelShape, cluster: Cluster, algorithm: str, gradients: str) -> tuple[PlannedJob, Link]:
+def _fit_link(shape: ModelShape, cluster: Cluster, algorithm: str, gradients: str) -> tuple[PlannedJob, LinkModel]:
     """Returns the job, and the link with which the planner predicts the measured step."""
     assert cluster.device is not None
     words = STEP * OBJECTS / 2 / WORKERS

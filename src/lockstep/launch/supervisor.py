@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, Self
 from lockstep.errors import LockstepError
 
 POLL_SECONDS = 0.05
-RESUME = "Start the same command again: it goes on from the last checkpoint."
+RESUME = "Start the same command again: it continues from the last checkpoint."
 
 
 class ReportedError(NamedTuple):

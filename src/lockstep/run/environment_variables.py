@@ -108,6 +108,11 @@ def profiling() -> Iterator[None]:
             os.environ["LOCKSTEP_PROFILE"] = before
 
 
+def python_path() -> str | None:
+    """The import path that is passed on to processes that this one starts."""
+    return os.environ.get("PYTHONPATH")
+
+
 def cache_folder() -> Path:
     """Where copies of remote files are on this machine. It may be deleted whenever nothing runs."""
     if folder := os.environ.get("LOCKSTEP_CACHE"):

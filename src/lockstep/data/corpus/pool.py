@@ -23,6 +23,7 @@ from typing import Self, TypeVar
 
 import lockstep
 from lockstep.errors import LockstepError
+from lockstep.run import environment_variables
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -117,7 +118,7 @@ def _catch_failure(jobs: Iterable[Job]) -> Iterator[Job | _Failure]:
 class _Worker:
     def __init__(self) -> None:
         here = str(Path(lockstep.__file__).parents[1])
-        path = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
+        path = os.pathsep.join(filter(None, [here, environment_variables.python_path()]))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "lockstep.data.corpus.pool", str(os.getpid())],
             stdin=subprocess.PIPE,

@@ -11,7 +11,7 @@ import yaml
 from pydantic import JsonValue
 
 from lockstep.errors import LockstepError
-from lockstep.lab.plan.costs import Link, Wiring
+from lockstep.lab.plan.costs import LinkModel, Wiring
 from lockstep.lab.plan.profile import ModelShape, Point, Profile
 
 PRESETS = Path(__file__).with_name("presets.yaml")
@@ -100,7 +100,7 @@ class Cluster:
     def workers(self) -> int:
         return self.nodes * self.wiring.per_node
 
-    def with_link(self, link: Link) -> "Cluster":
+    def with_link(self, link: LinkModel) -> "Cluster":
         return replace(self, wiring=replace(self.wiring, between=link))
 
 
@@ -117,7 +117,7 @@ def find_device(name: str) -> Device:
     return Device(name, **devices[name])
 
 
-def parse_link(value: JsonValue) -> Link:
+def parse_link(value: JsonValue) -> LinkModel:
     """Reads the name of a preset, a rate such as 300mbit, a mapping with gbit and perhaps share, latency (in microseconds)
     and error, or the mapping that a sweep has printed."""
     presets = read_presets()["links"]
@@ -135,24 +135,24 @@ def parse_link(value: JsonValue) -> Link:
     raise LockstepError(f"{value!r} is not a link.", f"Use a rate such as 1gbit, or one of {known}.", code=2)
 
 
-def _read_measured_link(facts: Mapping[str, JsonValue]) -> Link | None:
+def _read_measured_link(facts: Mapping[str, JsonValue]) -> LinkModel | None:
     """Returns the link that a sweep has measured; None where the mapping has another form."""
-    if "bytes_per_second" not in facts or not {field.name for field in fields(Link)}.issuperset(facts):
+    if "bytes_per_second" not in facts or not {field.name for field in fields(LinkModel)}.issuperset(facts):
         return None
-    return Link(
+    return LinkModel(
         name=str(facts.get("name", "measured")),
         bytes_per_second=_read_number(facts, "bytes_per_second", 0.0),
-        latency_seconds=_read_number(facts, "latency_seconds", Link.latency_seconds),
-        error=_read_number(facts, "error", Link.error),
-        source=str(facts.get("source", Link.source)),
-        host_seconds_per_byte=_read_number(facts, "host_seconds_per_byte", Link.host_seconds_per_byte),
+        latency_seconds=_read_number(facts, "latency_seconds", LinkModel.latency_seconds),
+        error=_read_number(facts, "error", LinkModel.error),
+        source=str(facts.get("source", LinkModel.source)),
+        host_seconds_per_byte=_read_number(facts, "host_seconds_per_byte", LinkModel.host_seconds_per_byte),
     )
 
 
-def _make_link(name: str, facts: Mapping[str, JsonValue], source: str) -> Link:
+def _make_link(name: str, facts: Mapping[str, JsonValue], source: str) -> LinkModel:
     rate = _read_number(facts, "gbit", 0.0) * 1e9 / 8 * _read_number(facts, "share", 1.0)
     latency = _read_number(facts, "latency", 100) * 1e-6
-    return Link(name, rate, latency, _read_number(facts, "error", NAMED_ERROR), source)
+    return LinkModel(name, rate, latency, _read_number(facts, "error", NAMED_ERROR), source)
 
 
 def _read_number(facts: Mapping[str, JsonValue], key: str, default: float) -> float:

@@ -13,7 +13,7 @@ from lockstep.explain.reading.steps import Column, Mask
 
 
 @dataclass(frozen=True)
-class Link:
+class LinkModel:
     """The connection between two workers or two nodes."""
 
     name: str
@@ -24,39 +24,39 @@ class Link:
     host_seconds_per_byte: float = 0.0  # processor time of sending a byte, where sending and computing share cores
 
 
-def ring_seconds(size: float, workers: Column, link: Link) -> Column:
+def ring_seconds(size: float, workers: Column, link: LinkModel) -> Column:
     """A ring all-reduce: each of `workers` pieces travels round the ring twice, once to be summed and once as the sum."""
     return 2 * (workers - 1) / workers * size / link.bytes_per_second + 2 * (workers - 1) * link.latency_seconds
 
 
-def tree_seconds(size: float, workers: Column, link: Link) -> Column:
+def tree_seconds(size: float, workers: Column, link: LinkModel) -> Column:
     """An all-reduce over two binary trees, each with half of the data in small chunks. Twice the size passes every
     link; the latency is that of the height of the trees."""
     hops = np.ceil(np.log2(workers))
     return np.where(workers > 1, 2 * size / link.bytes_per_second, 0.0) + 2 * hops * link.latency_seconds
 
 
-def half_ring_seconds(size: float, workers: Column, link: Link) -> Column:
+def half_ring_seconds(size: float, workers: Column, link: LinkModel) -> Column:
     """A reduce-scatter or an all-gather: half of a ring all-reduce."""
     return ring_seconds(size, workers, link) / 2
 
 
-Exchange = Callable[[float, Column, Link], Column]
+Exchange = Callable[[float, Column, LinkModel], Column]
 
 
 @dataclass(frozen=True)
 class Wiring:
     """The links of a cluster. Workers fill one node after another."""
 
-    between: Link  # between nodes
-    inside: Link | None = None  # between the workers of a node; None: one worker per node
+    between: LinkModel  # between nodes
+    inside: LinkModel | None = None  # between the workers of a node; None: one worker per node
     per_node: int = 1
     algorithm: str = "ring"  # ring, tree or hierarchical
 
     def count_nodes(self, workers: Column) -> Column:
         return np.ceil(workers / self.per_node)
 
-    def find_slowest_links(self, workers: Column) -> list[tuple[Link, Mask]]:
+    def find_slowest_links(self, workers: Column) -> list[tuple[LinkModel, Mask]]:
         """Returns each link with the mask of the worker counts for which it bounds an exchange among all workers."""
         if self.inside is None or self.per_node == 1:
             return [(self.between, workers > 0)]

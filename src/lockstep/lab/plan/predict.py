@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from lockstep.errors import LockstepError
 from lockstep.explain.formatting import number
 from lockstep.lab.plan.cluster import SCALED_ERROR, Cluster
-from lockstep.lab.plan.costs import Link
+from lockstep.lab.plan.costs import LinkModel
 from lockstep.lab.plan.job import Choice, PlannedJob
 from lockstep.lab.plan.step_model import Forecast, forecast
 
@@ -77,7 +77,7 @@ class Plan:
         return {"lockstep": "plan", **asdict(self)}
 
 
-def estimate_errors(job: PlannedJob, cluster: Cluster, link: Link) -> tuple[float, float, float]:
+def estimate_errors(job: PlannedJob, cluster: Cluster, link: LinkModel) -> tuple[float, float, float]:
     """Returns the relative errors of computing, of the link and of the model."""
     computing = SCALED_ERROR if cluster.device is not None else max(0.03, 1.64 * job.profile.error)
     return computing, link.error, MODEL_ERROR
@@ -88,7 +88,7 @@ def make_plan(
     cluster: Cluster,
     workers: Sequence[int],
     choices: Sequence[Choice] = (),
-    links: Sequence[Link] = (),
+    links: Sequence[LinkModel] = (),
     steps: int | None = None,
 ) -> Plan:
     """Predicts every combination of worker count, choice and link."""
@@ -120,7 +120,7 @@ def make_plan(
 
 
 def _make_rows(
-    predicted: Forecast, choice: Choice, link: Link, alone: float, steps: int | None, dollars: float | None
+    predicted: Forecast, choice: Choice, link: LinkModel, alone: float, steps: int | None, dollars: float | None
 ) -> list[PlanRow]:
     """Returns a row for every worker count. `alone` is the speed of one worker, `dollars` the price of its hour."""
     rows = []

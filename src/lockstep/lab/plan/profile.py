@@ -1,10 +1,8 @@
 """What one worker does in a step: measured by a short training, and stored as JSON to be used again."""
 
 import math
-import os
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -19,6 +17,7 @@ from lockstep.explain.reading.steps import Column
 from lockstep.files import read_json
 from lockstep.lab.plan.overlap import ProfiledTensor
 from lockstep.lab.trial import make_trial_settings, run_trial
+from lockstep.run import environment_variables
 from lockstep.run.journal import Line, read
 
 STEPS = 25
@@ -151,7 +150,7 @@ def measure_profile(
     Strategy settings are left out, because one worker has no strategy."""
     settings = [setting for setting in settings if strategy_setting(setting) is None]
     profiles = []
-    with tempfile.TemporaryDirectory(prefix="lockstep-plan-") as folder, _set_variable("LOCKSTEP_PROFILE", "1"):
+    with tempfile.TemporaryDirectory(prefix="lockstep-plan-") as folder, environment_variables.profiling():
         for number, size in enumerate(sizes):
             run = Path(folder) / str(number)
             run_trial(run, config, [*settings, *size, *make_trial_settings(steps), "strategy.name=auto"], 1)
@@ -208,17 +207,3 @@ def _make_point(lines: list[Line]) -> Point:
     forward, backward = phase_seconds("forward"), phase_seconds("backward")
     rest = [line["seconds"] - sum(line["phases"][name] for name in ("forward", "backward", "update")) for line in lines]
     return Point(words, forward, backward, update, max(0.0, float(np.median(rest))))
-
-
-@contextmanager
-def _set_variable(name: str, value: str) -> Iterator[None]:
-    """Sets an environment variable inside of the block."""
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before

@@ -5,7 +5,6 @@
 """
 
 import json
-import os
 import sys
 import tempfile
 import time
@@ -18,11 +17,12 @@ from pydantic import JsonValue
 from lockstep.errors import LockstepError
 from lockstep.files import read_json, write_json
 from lockstep.lab.emulated_network import EmulatedNetwork
-from lockstep.lab.plan.costs import Link
+from lockstep.lab.plan.costs import LinkModel
 from lockstep.lab.trial import make_rank_environment
 from lockstep.launch.run_all import Program, run_all
 from lockstep.notices import print_error
 from lockstep.process import run_then_exit
+from lockstep.run import environment_variables
 
 SIZES = [2**power for power in range(14, 24)]
 LARGE = 2**20
@@ -32,7 +32,7 @@ ROUNDS, LONG_SECONDS = 7, 5.0
 
 def fit_link(
     sizes: list[float], seconds: list[float], name: str, source: str, host_seconds_per_byte: float = 0.0
-) -> Link:
+) -> LinkModel:
     """Fits rate and latency. `sizes` are the bytes that each process sent. The rate is the slope over the large sizes,
     with relative errors weighted equally. The latency is the time of the smallest size beyond the rate: a shaped link
     lets small messages pass at once."""
@@ -45,10 +45,10 @@ def fit_link(
         start, per_byte = 0.0, np.median(y[large] / x[large])
     error = float(np.abs(y[large] / (start + per_byte * x[large]) - 1).max())
     latency = max(0.0, float(y[0] - per_byte * x[0]))
-    return Link(name, 1 / float(per_byte), latency, max(0.02, error), source, host_seconds_per_byte)
+    return LinkModel(name, 1 / float(per_byte), latency, max(0.02, error), source, host_seconds_per_byte)
 
 
-def measure_link(rate: str | None, name: str | None = None) -> Link:
+def measure_link(rate: str | None, name: str | None = None) -> LinkModel:
     """Measures between two emulated hosts behind links of `rate`, such as 1gbit. Needs root on Linux."""
     with EmulatedNetwork(2, rate) as network, tempfile.TemporaryDirectory(prefix="lockstep-plan-") as folder:
         result = Path(folder) / "link.json"
@@ -60,7 +60,7 @@ def measure_link(rate: str | None, name: str | None = None) -> Link:
         errors, facts = run_all(programs), read_json(result)
     if errors or facts is None:
         raise LockstepError(f"The link could not be measured: {errors}", "Try again.")
-    return Link(**facts | {"name": name or rate or "unshaped", "source": "size sweep between two emulated hosts"})
+    return LinkModel(**facts | {"name": name or rate or "unshaped", "source": "size sweep between two emulated hosts"})
 
 
 def sweep() -> dict[str, JsonValue]:
@@ -99,7 +99,7 @@ def sweep() -> dict[str, JsonValue]:
 
 def main() -> None:
     facts = sweep()
-    if os.environ.get("RANK", "0") == "0":
+    if environment_variables.rank() == 0:
         if sys.argv[1:]:
             write_json(Path(sys.argv[1]), facts)
         else:

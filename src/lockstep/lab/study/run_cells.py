@@ -31,6 +31,7 @@ from lockstep.lab.study.study_file import (
     remove_folder,
 )
 from lockstep.lab.trial import Trial, make_trial_settings, run_trial
+from lockstep.run import environment_variables
 from lockstep.run.directory import RunDirectory
 
 FAULT = "LOCKSTEP_FAULT"
@@ -101,7 +102,7 @@ def run_study(job: StudyJob, matrix: Matrix, folder: Path, progress: StudyProgre
     settings: StudySettings = {
         "matrix": matrix.as_dict(),
         "machine": {"host": platform.node(), "cores": len(os.sched_getaffinity(0))},
-        "fault": os.environ.get(FAULT, ""),
+        "fault": environment_variables.faults(),
         "job": job.as_dict(),
     }
     with lock_folder(folder) as trials, _exit_on_sigterm():
