@@ -1,5 +1,6 @@
 """What a report says, and how it is rendered."""
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from lockstep.errors import LockstepError
+from lockstep.explain import report as report_module
 from lockstep.explain.report import Report, make, render_page, render_text, write
 from madeup import PLAIN, MadeUp, Phases
 
@@ -35,6 +37,31 @@ def test_the_eleven_questions_are_answered_in_order_with_charts_and_measurements
         assert all(figure.measured for figure in answer.figures)
     assert len(report.verdict) == 3
     assert all(sentence.endswith(".") for sentence in report.verdict)
+
+
+def test_every_module_of_the_answers_is_listed_once() -> None:
+    modules = [path.stem for path in Path(report_module.__file__).with_name("answers").glob("[!_]*.py")]
+    assert sorted(answer.__module__.rpartition(".")[2] for answer in report_module.ANSWERS) == sorted(modules)
+
+
+@pytest.mark.parametrize(
+    ("folder", "forbidden"),
+    [
+        ("reading", {"lockstep.explain.measures", "lockstep.explain.answers", "lockstep.explain.pages"}),
+        ("measures", {"lockstep.explain.answers", "lockstep.explain.pages", "pathlib", "lockstep.files"}),
+        ("answers", {"lockstep.explain.pages.html_page", "jinja2", "pathlib", "json", "yaml", "lockstep.files"}),
+    ],
+)
+def test_reading_measuring_answering_and_drawing_are_separate(folder: str, forbidden: set[str]) -> None:
+    """Only reading/ opens files, and only pages/ renders HTML."""
+    for path in Path(report_module.__file__).with_name(folder).glob("*.py"):
+        nodes = [
+            node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)
+        ]
+        modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+        modules |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+        packages = {".".join(name.split(".")[:depth]) for name in modules for depth in range(1, 6)}
+        assert packages & forbidden == set(), path.name
 
 
 def test_every_chart_is_a_figure_that_plotly_accepts(tmp_path: Path) -> None:

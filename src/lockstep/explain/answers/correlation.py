@@ -113,7 +113,7 @@ def _answer_without_network(record: Record, columns: StepColumns, by_words: Corr
         strength, note = _describe_strength(by_words.pearson), f"r = {by_words.pearson:.2f}"
         text += f" The step time correlates {strength} with the {unit} in a step ({note})."
     figures = [
-        make_missing_figure("with the time gradients travel", "nothing travels"),
+        make_missing_figure("with the time gradients travel", "nothing was sent"),
         _make_words_figure(by_words, how, unit),
     ]
     description = f"Each dot is a step: its {unit} against its duration. {text}"
@@ -163,7 +163,9 @@ def _list_flight_figures(flight: Correlation, part: float, how: str) -> list[Fig
         make_figure("with the time gradients travel", flight.pearson, _format_r, pearson),
         make_figure("the same by ranks", flight.spearman, _format_r, f"Spearman's {how}"),
         make_figure("the exchange's part of the variation", part, share, covariance),
-        make_figure("milliseconds more per one of travel", flight.slope, number, "slope of the line in the chart"),
+        make_figure(
+            "milliseconds of a step per millisecond of travel", flight.slope, number, "slope of the line in the chart"
+        ),
     ]
 
 

@@ -92,7 +92,10 @@ def _write_verdict(bottleneck: Bottleneck) -> str:
 
 def _describe_waiting(bottleneck: Bottleneck, traffic: ExchangeTraffic) -> str:
     text = f"Workers waited {share(traffic.exposed)} of their time"
-    return f"{text}." if bottleneck.mixes_waiting else f"{text}; the difference is waiting for slower workers."
+    has_difference = share(traffic.exposed) != share(bottleneck.cost(NETWORK))
+    if bottleneck.mixes_waiting or not has_difference:
+        return f"{text}."
+    return f"{text}; the difference is waiting for slower workers."
 
 
 def _list_figures(record: Record, bottleneck: Bottleneck, traffic: ExchangeTraffic) -> list[Figure]:
