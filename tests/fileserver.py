@@ -20,7 +20,7 @@ class Served:
     ranges: bool = True
     tag: bool = True
     cuts: list[int] = field(default_factory=list)
-    """The next answers end after so many bytes of their body."""
+    """The next answers end after this many bytes of their body."""
     failures: list[int] = field(default_factory=list)
     """The next answers are these status codes."""
     pause_seconds: float = 0.0

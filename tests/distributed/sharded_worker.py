@@ -1,6 +1,6 @@
 """One worker of a sharded training of a small model, without the command around it; prints what it saw as JSON.
 
-python sharded_worker.py MODEL PRECISION [keep]     (RANK, WORLD_SIZE and the meeting place come from the environment)
+python sharded_worker.py MODEL PRECISION [keep]     (RANK, WORLD_SIZE and the rendezvous come from the environment)
 """
 
 import json

@@ -143,7 +143,7 @@ def test_patience_that_runs_out_in_an_evaluation_made_up_for_ends_the_run(
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_a_killed_server_ends_the_run_in_one_sentence_and_it_goes_on_from_the_checkpoint(
+def test_a_killed_server_ends_the_run_in_one_sentence_and_it_continues_from_the_checkpoint(
     tiny: Tiny, tmp_path: Path, mode: str
 ) -> None:
     settings = ("strategy.name=server", f"strategy.mode={mode}", "train.steps=16", "train.checkpoint_every=5")

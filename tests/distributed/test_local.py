@@ -74,7 +74,7 @@ def test_two_synchronizations_move_the_common_model_with_nesterov_momentum(
         )  # compare one rounding
 
 
-def test_local_sgd_goes_on_from_the_mean_of_workers_that_trained_alone(tiny: Tiny, tmp_path: Path) -> None:
+def test_local_sgd_continues_from_the_mean_of_workers_that_trained_alone(tiny: Tiny, tmp_path: Path) -> None:
     own = {
         "local": (
             "strategy.every=4",

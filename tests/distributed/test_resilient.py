@@ -1,4 +1,4 @@
-"""The promises of `resilient`: the living never restart, whoever returns heals, nothing is lost or used twice."""
+"""The promises of `resilient`: survivors never restart, a returning worker copies a peer, no sentence is lost or used twice."""
 
 import os
 import signal
@@ -148,7 +148,7 @@ def test_a_worker_that_stands_still_is_left_out_and_heals_when_it_moves_again(ti
     check_every_sentence_was_used_once(tiny, tmp_path, 2)
 
 
-def test_when_all_died_they_go_on_from_the_last_checkpoint_until_the_restarts_are_used_up(
+def test_when_all_died_they_continue_from_the_last_checkpoint_until_the_restarts_are_used_up(
     tiny: Tiny, tmp_path: Path
 ) -> None:
     settings = (RESILIENT, "train.checkpoint_every=40", "train.steps=60", "strategy.restarts=1")
@@ -188,8 +188,8 @@ def test_a_worker_that_comes_back_when_the_others_are_done_ends_quietly(tiny: Ti
     check_every_sentence_was_used_once(tiny, tmp_path, 2)
 
 
-@pytest.mark.parametrize("dead_after", [1, 12])  # the other goes on alone before it is back, or is still waiting
-def test_a_worker_that_dies_at_once_is_given_up_and_the_other_goes_on(
+@pytest.mark.parametrize("dead_after", [1, 12])  # the other continues alone before it is back, or is still waiting
+def test_a_worker_that_dies_at_once_is_given_up_and_the_other_continues(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dead_after: int
 ) -> None:
     monkeypatch.setenv("LOCKSTEP_FAULT", "kill:phase=input:rank=0")
@@ -223,7 +223,7 @@ def test_a_worker_that_says_what_is_wrong_is_not_started_again(tiny: Tiny, tmp_p
     assert [len(read(tmp_path / "journal", rank).of("run")) for rank in (0, 1)] == [1, 1]
 
 
-def test_killing_the_launcher_leaves_no_orphan_and_the_run_can_go_on(tiny: Tiny, tmp_path: Path) -> None:
+def test_killing_the_launcher_leaves_no_orphan_and_the_run_can_continue(tiny: Tiny, tmp_path: Path) -> None:
     with running(tiny, tmp_path, RESILIENT, *OFTEN, workers=2, steps_first=45) as launcher:
         orphans = [*children(launcher.pid), *forked(launcher.pid)]
         assert len(orphans) == 4  # the fork server, the lighthouse and two workers

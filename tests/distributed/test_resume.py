@@ -156,7 +156,7 @@ def test_a_run_that_dies_in_an_evaluation_loses_no_step(tiny: Tiny, tmp_path: Pa
         assert manifest(tmp_path, step)["progress"]["score"] == scores[step]["sacrebleu"]
 
 
-def test_a_finished_run_goes_on_when_asked_for_more_steps(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_finished_run_continues_when_asked_for_more_steps(tiny: Tiny, tmp_path: Path) -> None:
     train = ("train", tiny.config, "--run", tmp_path)
     lockstep(*train, "train.steps=5")
     kept = [tmp_path / "config.yaml", *(tmp_path / "journal").iterdir()]
@@ -245,7 +245,7 @@ def test_an_existing_engine_runs_the_same_program(
     if shutil.which(engine[0]) is None:
         pytest.skip(f"{engine[0]} is not installed")
     end = "import atexit, os\nif 'RANK' in os.environ or 'OMPI_COMM_WORLD_RANK' in os.environ: atexit.register(os.abort)\n"
-    (tmp_path / "sitecustomize.py").write_text(end)  # whoever lets Python take itself apart is sure to die of it
+    (tmp_path / "sitecustomize.py").write_text(end)  # a worker that exits through Python cleanup fails
     words = [*engine, "train", str(tiny.config), *SETTINGS, "--run", str(tmp_path / "run")]
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
     result = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=240, check=False)

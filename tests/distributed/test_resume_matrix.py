@@ -1,4 +1,4 @@
-"""Checkpoints do not know strategies: saved under one, a run goes on under any other with any number of workers."""
+"""Checkpoints do not know strategies: a run saved under one continues under any other with any number of workers."""
 
 import shutil
 from collections.abc import Callable
@@ -58,7 +58,7 @@ def saved(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str
 
 
 @pytest.mark.parametrize(("one", "other"), PAIRS)
-def test_saved_under_one_strategy_a_run_goes_on_under_another(
+def test_saved_under_one_strategy_a_run_continues_under_another(
     tiny: Tiny, tmp_path: Path, saved: Callable[[str, int], Path], one: str, other: str
 ) -> None:
     run = tmp_path / "run"

@@ -60,7 +60,7 @@ def test_an_interrupted_study_leaves_nothing_behind_and_continues(tiny: Tiny, tm
         process.send_signal(signal.SIGINT)
         errors = process.communicate(timeout=60)[1]
         assert process.returncode == 130
-        assert "the same command goes on" in errors
+        assert "the same command continues" in errors
         assert psutil.wait_procs(workers, timeout=30)[1] == []
         assert sorted(path.name for path in folder.iterdir()) == [".lock", "study.json"]
     had = count_stored(folder)

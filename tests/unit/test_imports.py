@@ -31,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "cli": set(PACKAGES),
 }
 CONFIG_READERS = {"train", "cli", "lab"}
-"""config.py imports the settings of every package, so whoever imports it knows them all."""
+"""config.py imports the settings of every package, so a module that imports it depends on all of them."""
 TOP_LEVEL: dict[str, set[str]] = {
     "config.py": {"data", "models", "parallel", "train", "translate", "watch"},
     "__main__.py": {"cli"},

@@ -105,7 +105,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(value: float, loss_scale:
     assert all(parameter.grad is None for parameter in ours.optimizer.parameters.values())
 
 
-def test_after_a_skipped_step_training_goes_on_as_if_it_had_not_been() -> None:
+def test_after_a_skipped_step_training_continues_as_if_it_had_not_been() -> None:
     skipping, straight = updater(), updater()
     for ours in (skipping, straight):
         give(ours, 1.0)
