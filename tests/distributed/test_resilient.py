@@ -1,4 +1,4 @@
-"""The promises of `resilient`: survivors never restart, a returning worker copies a peer, no sentence is lost or used twice."""
+"""`resilient`: survivors never restart, a returning worker copies a peer, no sentence is lost or used twice."""
 
 import os
 import signal
