@@ -307,7 +307,7 @@ def test_a_report_that_fails_is_a_warning_and_the_training_succeeds(tiny: Tiny, 
     (tmp_path / "report.html").mkdir()
     result = lockstep("train", tiny.config, "--run", tmp_path)
     (warning,) = [line for line in result.stderr.splitlines() if "Warning" in line]
-    assert "the report could not be made" in warning
+    assert "the report could not be written" in warning
     assert "Traceback" not in result.stderr
     assert "finished at step 8" in result.stdout
 
@@ -321,7 +321,7 @@ def test_a_live_report_follows_a_run_to_its_end(tiny: Tiny, tmp_path: Path) -> N
             text=True,
         )
         assert live.stderr is not None
-        assert "written every 1 s" in live.stderr.readline()
+        assert "updated every 1 s" in live.stderr.readline()
         assert '<meta http-equiv="refresh"' in (tmp_path / "report.html").read_text()
         assert "is running" in (tmp_path / "report.md").read_text()
         process.send_signal(signal.SIGTERM)
