@@ -65,10 +65,11 @@ class Claim(Generic[B]):
 
 @dataclass(frozen=True)
 class Pause(Generic[B]):
-    """A point at which asynchronous workers rest: every step up to this one is applied, no later step has begun."""
+    """A step boundary at which asynchronous workers wait for worker 0's snapshot: all steps up to and including this one are
+    applied, no later one has begun. It comes in place of a claim."""
 
     step: int
-    batch: B
+    batch: B  # the last one, for the position in the data
     stop: bool  # a worker asked to stop
 
 
@@ -127,7 +128,8 @@ class Context:
 
 
 class Strategy:
-    """How gradients cross processes. Every method below has the behaviour of a single process."""
+    """How gradients cross processes. The defaults suit a single process; `claims` and `agree` also serve a team that takes
+    every step together."""
 
     name = "single"
     takes_every_step = True  # every worker takes part in every step

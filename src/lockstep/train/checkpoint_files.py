@@ -1,7 +1,7 @@
 """Writes and loads checkpoints, each complete or not there at all. `lockstep.run.checkpoint` says what is in one.
 
-A checkpoint is written under a temporary name, synced, digested and renamed; the manifest is written last. Nothing is
-ever unpickled. Older checkpoints are deleted only after the new one is durable, and by a rename first, so that a
+A checkpoint is written into a temporary folder: state, model, and last the manifest with the digests of all files. The
+folder is synced and then renamed. Nothing is ever unpickled. Older checkpoints are deleted only after the new one is durable, and by a rename first, so that a
 half-deleted one is never taken for complete. A kill at any moment leaves at most a temporary folder, which the next launch
 removes (`sweep`).
 """

@@ -1,4 +1,4 @@
-"""The training loop. What happens at a step boundary is written at the step boundary."""
+"""The training loop. Synchronizing, stepping, evaluating, saving and stopping are all decided in `_train_steps`."""
 
 import socket
 import time
@@ -110,7 +110,7 @@ class Loop:
             # 2. The next share of a global batch, prepared in the background.
             claim, micro_batches = repeated or next(self.prefetcher, (None, ()))
             if claim is None:
-                return "signal"  # it came before the first step
+                return "signal"  # the stop signal came before the first step
             if isinstance(claim, Pause):
                 stop = claim.stop
             else:
@@ -122,7 +122,7 @@ class Loop:
                 stop = agreed_stop
             self._advance(claim)
 
-            # 4. All workers stand after the same step: evaluate, save, stop.
+            # 4. All workers have completed the same step: evaluate, save, stop.
             reason = evaluator.reason_to_stop(self.progress) or ("signal" if stop else None)
             if not self.ablation.active:
                 reason = self._evaluate_and_save(claim.step, reason)
@@ -165,7 +165,7 @@ class Loop:
         return agreed.stop
 
     def _advance(self, claim: Claim[GlobalBatch] | Pause[GlobalBatch]) -> None:
-        """All workers stand after this step."""
+        """Notes that all workers have completed this step."""
         self.progress.step = claim.step
         self.progress.epoch, self.progress.cursor = claim.batch.after.epoch, claim.batch.after.cursor
         self.progress.score = self.progress.loss = None

@@ -56,11 +56,11 @@ class Step:
                 faults.at("backward")
                 faults.slow("backward", 3 * (time.perf_counter() - begin))  # before gradients leave
                 probes.before_backward()
-                # The loss is a sum, divided by the words of the global batch: any number of workers makes the same update.
+                # The loss is a sum, divided by the words of all shares in this update: any number of workers makes the same one.
                 strategy.backward(loss_sum, claim.target_words)
                 clock.mark("backward")
                 self._loss_sums.append(loss_sum.detach())
-        outcome = strategy.commit(rate)  # waits for the exchange, clips, updates
+        outcome = strategy.commit(rate)  # completes the exchange, clips, updates
         clock.mark("update")
         return outcome
 

@@ -1,1 +1,1 @@
-"""The eleven questions of a report, one file each (checkpoints answer two)."""
+"""The eleven questions of a report, one file each."""
