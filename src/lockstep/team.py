@@ -87,7 +87,7 @@ def pick_device(wanted: str, local_rank: int) -> torch.device:
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise LockstepError("train.device is cuda, but this machine has no usable GPU.", "Set train.device=auto.", 2)
-    if environment_variables.sees_one_gpu_of_several() and torch.cuda.device_count() == 1:
+    if environment_variables.engine_selects_gpus() and torch.cuda.device_count() == 1:
         local_rank = 0  # the engine shows each worker one GPU
     if local_rank >= torch.cuda.device_count():
         raise LockstepError(

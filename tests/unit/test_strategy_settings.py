@@ -53,8 +53,8 @@ def test_a_written_config_has_the_settings_of_its_strategy_and_is_read_back(tmp_
 def test_together_the_strategies_have_the_settings_of_0_1_0() -> None:
     settings = {key: info.default for one in VARIANTS["strategy"].values() for key, info in one.model_fields.items()}
     del settings["name"]
-    assert settings == STRATEGY_0_1_0
-    assert tuple(VARIANTS["strategy"]) == STRATEGIES
+    assert settings.items() >= STRATEGY_0_1_0.items()
+    assert set(VARIANTS["strategy"]) >= set(STRATEGIES)
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

@@ -23,6 +23,7 @@ from lockstep.parallel.strategy_settings import AllReduceSettings
 from lockstep.parallel.update import State
 
 ONE_BUCKET_MB = 2.0**20
+"""1 TiB: larger than any model."""
 Summed = torch.futures.Future[Tensor]
 
 
@@ -96,7 +97,7 @@ class AllReduce(Strategy):
             )
         self._ddp.register_comm_hook(None, self._send)
         self._reset()
-        # DDP sorts its buckets after the first backward, and a sum depends on its buckets: one backward before the
+        # DDP rebuilds its buckets after the first backward, and a sum depends on its buckets: one backward before the
         # first step of every launch makes a resumed run add in the same order as an uninterrupted one.
         self._ddp(example).mul(0.0).backward()
         self.updater.optimizer.drop_gradients()
@@ -146,9 +147,9 @@ class AllReduce(Strategy):
         super().backward(loss_sum, target_words)
 
     def commit(self, learning_rate: float) -> Outcome:
-        returned = self.clock.stamp()
+        backward_end = self.clock.stamp()
         applied, norm = self.updater.apply(learning_rate)  # waits for the device, so that all stamps can be read
-        exposed = self.clock.between(self._spans[-1][0], returned)
+        exposed = self.clock.between(self._spans[-1][0], backward_end)
         self.clock.move("backward", "merge", exposed)
         sent = ring_bytes(self._bytes, self.team.size)
         if not applied:

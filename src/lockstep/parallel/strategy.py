@@ -1,8 +1,9 @@
 """The base class of every strategy: how the workers' gradients become one update.
 
 The defaults are those of one process that computes the whole global batch. A strategy's own file says only what is
-different. The training loop calls the methods in this order: `setup`, `synchronize`, `state`/`load`, `claims`, then for
-every step `synchronize`, `begin`, `micro`, `backward`, `commit`, `agree`, and at evaluations and saves `snapshot`.
+different. The training loop calls the methods in this order: `setup`, `synchronize`, `load`, `start_branch`, `claims`, then
+for every step `synchronize`, `begin`, `micro`, `backward`, `commit`, `agree`, at evaluations and saves `snapshot` and
+`state`, and at the end `leave`, `finish`, `close`.
 """
 
 from collections.abc import Callable, Iterator
@@ -65,8 +66,8 @@ class Claim(Generic[B]):
 
 @dataclass(frozen=True)
 class Pause(Generic[B]):
-    """A step boundary at which asynchronous workers wait for worker 0's snapshot: all steps up to and including this one are
-    applied, no later one has begun. It comes in place of a claim."""
+    """A step boundary at which asynchronous workers wait until worker 0 has its snapshot: all steps up to and including
+    this one are applied, no later one has begun. It comes in place of a claim."""
 
     step: int
     batch: B  # the last one, for the position in the data
@@ -212,8 +213,9 @@ class Strategy:
         """Restores scalars after the tensors were filled; returns a sentence for everything that had to be reset."""
         return self.updater.load(scalars)
 
-    def branch(self, progress: Progress) -> dict[str, list[tuple[str, int]]]:
-        """Returns what the journal's resume line says beside the checkpoint, where workers may die and come back."""
+    def start_branch(self, progress: Progress) -> dict[str, list[tuple[str, int]]]:
+        """Names the branch of steps that starts here, where workers may die and come back: adds it to `progress.lineage`
+        and returns the lineage for the journal's resume line."""
         return {}
 
     def leave(self, progress: Progress, reason: str, ensure_saved: Callable[[Progress], None]) -> Progress:
@@ -223,7 +225,7 @@ class Strategy:
 
     @property
     def writes(self) -> bool:
-        """Whether this worker writes checkpoints together with its team, or for all."""
+        """Whether this worker takes part in writing checkpoints. False: another worker writes for all."""
         return True
 
     def finish(self) -> None:

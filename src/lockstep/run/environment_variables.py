@@ -1,4 +1,6 @@
-"""Every environment variable that Lockstep reads. docs/use/environment-variables.md explains them.
+"""The environment variables that Lockstep reads; `launch/engine.py` adopts those of other engines.
+
+docs/use/environment-variables.md explains all of them.
 
 Values are read at each call, not at import: local workers are forked and get their variables afterwards.
 """
@@ -48,7 +50,7 @@ def launcher_pid() -> int | None:
 
 
 def launch_id() -> str:
-    """A name that the workers of one elastic launch share, and no other launch has."""
+    """A name that the workers of one elastic launch share: LOCKSTEP_LAUNCH, otherwise the address of their lighthouse."""
     return os.environ.get("LOCKSTEP_LAUNCH") or os.environ["TORCHFT_LIGHTHOUSE"]
 
 
@@ -69,8 +71,8 @@ def error_file() -> Path | None:
     return Path(path) if path else None
 
 
-def sees_one_gpu_of_several() -> bool:
-    """Whether an engine shows this worker a GPU of its own through CUDA_VISIBLE_DEVICES."""
+def engine_selects_gpus() -> bool:
+    """Whether another engine than our launcher set CUDA_VISIBLE_DEVICES for this worker."""
     return bool(os.environ.get("CUDA_VISIBLE_DEVICES")) and launcher_pid() is None
 
 

@@ -45,7 +45,7 @@ class StepLine(TypedDict):
     merge_overlapped: float  # seconds of exchange that backward hid
     bytes_sent: int
     cursor: int  # position in the epoch after the step
-    attempt: int  # of several lines of a step the one with the highest attempt counts
+    attempt: int  # the number of the launch; of several lines of a step the last one counts (`run/standing.py`)
     scope: str  # "global": the loss is that of all workers; "worker": this worker's
     warmup: bool  # left out of averages
     applied: bool  # False: the gradient was not finite

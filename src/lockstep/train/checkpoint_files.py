@@ -1,9 +1,9 @@
 """Writes and loads checkpoints, each complete or not there at all. `lockstep.run.checkpoint` says what is in one.
 
 A checkpoint is written into a temporary folder: state, model, and last the manifest with the digests of all files. The
-folder is synced and then renamed. Nothing is ever unpickled. Older checkpoints are deleted only after the new one is durable, and by a rename first, so that a
-half-deleted one is never taken for complete. A kill at any moment leaves at most a temporary folder, which the next launch
-removes (`sweep`).
+folder is synced and then renamed. Nothing is ever unpickled. Older checkpoints are deleted only after the new one is
+durable, and by a rename first, so that a half-deleted one is never taken for complete. What a kill leaves behind, the next
+launch removes (`sweep`).
 """
 
 import json

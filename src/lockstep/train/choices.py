@@ -1,4 +1,6 @@
-"""What a run chooses once and keeps on every resume: precision, threads, batch budget, synchronization interval."""
+"""What a run chooses when it starts and keeps on every resume: precision, threads, batch budget, synchronization interval.
+
+The same file counts the launches and stores what was measured about the model."""
 
 import os
 from dataclasses import asdict, dataclass, field

@@ -217,7 +217,7 @@ class Loop:
         checkpoint, reset = self.checkpointer.find_newest(), list[str]()
         if checkpoint is not None:
             self.progress, reset = self.checkpointer.load(checkpoint)
-        branch = self.strategy.branch(self.progress)
+        branch = self.strategy.start_branch(self.progress)
         if checkpoint is None and self.attempt == 1 and not branch:
             return  # the first start of a run
         name = None if checkpoint is None else checkpoint.path.name

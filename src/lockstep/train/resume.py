@@ -69,7 +69,7 @@ def is_recorded(run: RunDirectory, launch: str) -> bool:
 
 
 def check_shared(run: RunDirectory, launch: str, timeout_seconds: float) -> None:
-    """Refuses a run folder that not all workers share: all of them write checkpoints. The sentence comes before the other
+    """Refuses a run folder that not all workers share: all of them write checkpoints. It raises before the other
     workers' timeout."""
     deadline = time.monotonic() + min(VISIBLE_SECONDS, timeout_seconds / 2)
     while not is_recorded(run, launch):

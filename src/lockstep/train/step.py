@@ -56,7 +56,7 @@ class Step:
                 faults.at("backward")
                 faults.slow("backward", 3 * (time.perf_counter() - begin))  # before gradients leave
                 probes.before_backward()
-                # The loss is a sum, divided by the words of all shares in this update: any number of workers makes the same one.
+                # The loss is a sum over words, divided by the words of all shares in this update.
                 strategy.backward(loss_sum, claim.target_words)
                 clock.mark("backward")
                 self._loss_sums.append(loss_sum.detach())

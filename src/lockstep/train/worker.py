@@ -70,7 +70,7 @@ def train(config: RunConfig, place: str | Path) -> str:
         if _out_of_memory(error):
             raise _too_large(team.rank, config) from error
         text, signs = str(error), ("Connection", "peer", "gloo", "Timed out", "NCCL")
-        if team.size > 1 and any(sign in text for sign in signs):
+        if team.size + team.servers > 1 and any(sign in text for sign in signs):
             raise LostPeer(team.rank, text) from error
         raise
     team.close()
@@ -337,7 +337,7 @@ def main(place: str, config_json: str) -> None:
 
 
 def tell_launcher(error: LockstepError) -> None:
-    """Writes a failure where the launcher reads it, or prints it where no launcher of ours or torchrun started us."""
+    """Writes a failure where the launcher reads it, or prints it if the environment names no file."""
     path = environment_variables.error_file()
     if path is None:
         print_error(error)

@@ -55,8 +55,8 @@ class Membership:
             journal.write("quorum", step=step, participants=view.participants, **lineage)
             context.notify(f"step {step:,}: {len(names)} of {context.team.size} workers ({', '.join(names)})")
 
-    def branch(self, progress: Progress, quorum: int) -> dict[str, Lineage]:
-        """Names this start from a checkpoint; all workers that make it together give it the same name."""
+    def start_branch(self, progress: Progress, quorum: int) -> dict[str, Lineage]:
+        """Adds this start from a checkpoint to the lineage. All workers that start together give it the same name."""
         progress.lineage = progress.lineage + self._lineage(progress, quorum)
         return {"lineage": progress.lineage}
 

@@ -110,8 +110,8 @@ class Resilient(Strategy):
         self._bytes = 0
         self.sums.reset()
 
-    def branch(self, progress: Progress) -> dict[str, Lineage]:
-        return self.membership.branch(progress, self.quorum.number)
+    def start_branch(self, progress: Progress) -> dict[str, Lineage]:
+        return self.membership.start_branch(progress, self.quorum.number)
 
     def leave(self, progress: Progress, reason: str, ensure_saved: Callable[[Progress], None]) -> Progress:
         """Forms a last quorum, so that a worker that is behind copies the state before its peers are gone. When a worker
@@ -148,8 +148,10 @@ class Resilient(Strategy):
     @contextmanager
     def micro(self, last: bool) -> Iterator[None]:
         self.buckets.armed = last
-        yield
-        self.buckets.armed = False
+        try:
+            yield
+        finally:
+            self.buckets.armed = False
 
     def backward(self, loss_sum: Tensor, target_words: int) -> None:
         self._loss += loss_sum.detach()

@@ -161,8 +161,8 @@ class ServerClient:
         return wait
 
     def expect_number(self) -> WaitForNumber:
-        """The returned call waits for a number. A push is answered by one, the squared norm of the summed gradient, where
-        the gradients of all workers are summed."""
+        """The returned call waits for a number from the server. In sync mode the server answers a push with the squared
+        norm of the summed gradient."""
         number = make_answer()
         arrived = self.channel.expect(number, ANSWER)
 

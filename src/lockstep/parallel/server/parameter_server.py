@@ -54,14 +54,14 @@ class ShardLayout:
     """What all workers and servers must know alike."""
 
     packets: list[list[Packet]]  # of each shard
-    optimizer: MakeOptimizer
+    make_optimizer: MakeOptimizer
     bound: int | None
     sync: bool
 
     def make_shard(self, number: int, device: torch.device, update_device: torch.device) -> ParameterShard:
         packets = self.packets[number]
         widths = [packet.width for packet in packets if packet.table]
-        return ParameterShard([packet.size for packet in packets], self.optimizer, device, update_device, widths)
+        return ParameterShard([packet.size for packet in packets], self.make_optimizer, device, update_device, widths)
 
     def make_rule(self, shard: ParameterShard, workers: int) -> SyncUpdates | AsyncUpdates:
         return SyncUpdates(shard, workers) if self.sync else AsyncUpdates(shard, workers, self.bound)
@@ -205,8 +205,10 @@ class ParameterServers(Strategy):
     @contextmanager
     def micro(self, last: bool) -> Iterator[None]:
         self._sending = last and not self.silent
-        yield
-        self._sending = False
+        try:
+            yield
+        finally:
+            self._sending = False
 
     def _gradient_ready(self, name: str) -> None:
         if self._sending:

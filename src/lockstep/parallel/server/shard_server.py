@@ -7,7 +7,6 @@ gradient was, and parameters are PULLed when needed. Of embedding tables only RO
 
 import threading
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -37,38 +36,18 @@ def make_answer(*numbers: float) -> Tensor:
     return torch.tensor([*numbers, *[0.0] * (ANSWER_SIZE - len(numbers))], dtype=torch.float64)
 
 
-class UpdateRule(Protocol):
-    """How pushed gradients become updates."""
-
-    def join(self, worker: int) -> None:
-        """The worker has pulled parameters and computes."""
-        ...
-
-    def push(self, worker: int, channel: Channel, receive: Callable[[int], Tensor]) -> None:
-        """Receives a worker's packets from the last to the first, as the backward pass makes them."""
-        ...
-
-    def apply(self, worker: int, channel: Channel, finite: bool, factor: float, rate: float) -> None: ...
-
-    def read_rows(self, packet: int, rows: Tensor) -> Tensor: ...
-
-    def leave(self, worker: int, died: bool) -> None: ...
-
-
 class SyncUpdates:
     """The gradients of all workers, added in the order of ranks, make one update."""
 
     def __init__(self, shard: ParameterShard, workers: int) -> None:
-        self.shard, self.workers = shard, workers
+        self.shard = shard
         self._barrier = threading.Barrier(workers)
         self._received: list[list[Tensor]] = [[] for _ in range(workers)]
         self._sums: dict[int, Tensor] = {}
         self._squared_norm = 0.0
 
-    def join(self, worker: int) -> None:
-        pass
-
     def push(self, worker: int, channel: Channel, receive: Callable[[int], Tensor]) -> None:
+        """Receives a worker's packets from the last to the first, as the backward pass makes them, and adds them up."""
         for packet in reversed(range(len(self.shard.packets))):
             self._received[worker].append(receive(packet))
             if self._barrier.wait() == 0:
@@ -114,6 +93,7 @@ class AsyncUpdates:
         self._received: list[dict[int, Tensor]] = [{} for _ in range(workers)]
 
     def join(self, worker: int) -> None:
+        """Notes that the worker has pulled parameters and computes."""
         with self._turn:
             self._read_at[worker] = self.shard.updates
 
