@@ -188,7 +188,9 @@ def test_a_worker_that_comes_back_when_the_others_are_done_ends_quietly(tiny: Ti
     check_every_sentence_was_used_once(tiny, tmp_path, 2)
 
 
-@pytest.mark.parametrize("dead_after", [1, 12])  # the other continues alone before it is back, or is still waiting
+@pytest.mark.parametrize(  # the other continues alone before it is back, or is still waiting
+    "dead_after", [1, pytest.param(12, marks=pytest.mark.slow)]
+)
 def test_a_worker_that_dies_at_once_is_given_up_and_the_other_continues(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dead_after: int
 ) -> None:

@@ -183,7 +183,7 @@ def test_patience_stops_the_run(tiny: Tiny, tmp_path: Path) -> None:
 
 
 def test_config_shows_and_explains(tiny: Tiny) -> None:
-    assert "end marks" in lockstep("config", "explain", "batch.words").stdout
+    assert "end-of-sentence tokens" in lockstep("config", "explain", "batch.words").stdout
     assert json.loads(lockstep("config", "schema").stdout)["properties"]["batch"]
     shown = json.loads(lockstep("config", "show", tiny.config, "train.steps=7", "--json").stdout)
     assert shown["train"]["steps"] == 7

@@ -59,7 +59,13 @@ def test_a_task_may_have_a_score_but_no_loss(tmp_path: Path, monkeypatch: pytest
     assert "own.seen" in lockstep("train", "characters.yaml", "own.seen=4", "--run", "run", code=2).stderr
 
 
-@pytest.mark.parametrize("checkpoint_every", [8, 1000], ids=["saved before its evaluation", "saved for its score"])
+@pytest.mark.parametrize(
+    "checkpoint_every",
+    [
+        pytest.param(8, id="saved before its evaluation"),
+        pytest.param(1000, id="saved for its score", marks=pytest.mark.slow),
+    ],
+)
 def test_the_best_of_equal_scores_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint_every: int
 ) -> None:

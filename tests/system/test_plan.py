@@ -82,7 +82,7 @@ def test_a_mistake_is_reported_with_a_sentence(tiny: Tiny, words: list[str], say
 
 
 def test_a_missing_config_and_damaged_files_are_reported(tiny: Tiny, tmp_path: Path) -> None:
-    assert "No config file was named" in lockstep("plan", code=2).stderr
+    assert "No config file was given" in lockstep("plan", code=2).stderr
     (tmp_path / "plan.json").write_text("{}")
     assert "is not a plan" in lockstep("plan", tmp_path / "plan.json", code=2).stderr
     (tmp_path / "half.json").write_text('{"lockstep": "pro')

@@ -192,4 +192,4 @@ def measure_rehearsal(run: Path, cluster: EmulatedCluster, meter: Meter) -> Rehe
 def _sum_under_way(measured: MeasuredSteps) -> float:
     """Returns the seconds of all measured steps in which gradients travelled. In each step they are those of the worker
     that waited least, because the others also waited for that worker."""
-    return float(measured.stack("under_way").min(0).sum())
+    return float(measured.stack("in_flight").min(0).sum())

@@ -26,7 +26,7 @@ def test_a_trial_may_have_less_room_than_a_sentence_needs(tiny: Tiny, tmp_path: 
     assert len(steps(tmp_path)) == 3
 
 
-@pytest.mark.parametrize("strategy", ["allreduce", "sharded"])
+@pytest.mark.parametrize("strategy", ["allreduce", pytest.param("sharded", marks=pytest.mark.slow)])
 def test_without_communication_nothing_is_sent_and_nothing_is_saved(tiny: Tiny, tmp_path: Path, strategy: str) -> None:
     train = ("train", tiny.config, f"strategy.name={strategy}", "--workers", 2, "--run", tmp_path)
     lockstep(*train, LOCKSTEP_WITHOUT="communication")
