@@ -24,7 +24,7 @@ def test_a_profile_records_when_every_gradient_is_ready_and_scores_a_run(tiny: T
     assert profile.flops_per_word
 
     lockstep("train", tiny.config, "batch.per=worker", "train.steps=12", "--workers", 2, "--run", run)
-    assert not read(run / "journal").of("profile"), "nobody asked for one"
+    assert not read(run / "journal").of("profile"), "only LOCKSTEP_PROFILE=1 writes one"
     output = lockstep("plan", tiny.config, *words, "--profile", saved, "--score", run, "--json").stdout
     (score,) = json.loads(output)["scores"]
     assert (score["name"], score["workers"]) == ("allreduce fp32", 2)

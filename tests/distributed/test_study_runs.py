@@ -1,4 +1,4 @@
-"""Real studies: what holds workers back on purpose gets its name, and an interrupted study leaves nothing and goes on."""
+"""Real studies: known causes of lost speed-up are named, and an interrupted study leaves nothing behind and continues."""
 
 import json
 import os
@@ -136,7 +136,7 @@ def test_slow_input_is_attributed_to_input(tiny: Tiny, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_oversubscribed_threads_are_contention(tiny: Tiny, tmp_path: Path) -> None:
-    """One worker alone has the whole machine, and each of two wants it too."""
+    """One worker alone uses all cores, and so does each of two workers."""
     cores = str(len(os.sched_getaffinity(0)))
     large = ("model.width=256", "model.feed_forward=1024", "batch.words=1000")
     results = run_study(tiny.config, tmp_path, *large, "--threads", cores, "--steps", 10, "--rounds", 1)
@@ -186,7 +186,7 @@ def list_hosts(study: int) -> list[Path]:
 @pytest.mark.slow
 @emulated_network
 def test_a_study_of_a_slow_link_continues_after_kill_9_and_names_communication(tiny: Tiny, tmp_path: Path) -> None:
-    """The first study dies in the middle of a trial on emulated hosts; the next one removes them and goes on."""
+    """The first study dies in the middle of a trial on emulated hosts; the next one removes them and continues."""
 
     asked = (tiny.config, "--steps", 6, "--rounds", 1, "--links", "1mbit", "--out", tmp_path / "study")
     with subprocess.Popen(command("study", *asked), stderr=subprocess.DEVNULL) as process:
@@ -198,7 +198,7 @@ def test_a_study_of_a_slow_link_continues_after_kill_9_and_names_communication(t
         trial = psutil.Process(process.pid).children(recursive=True)
         process.kill()
     assert psutil.wait_procs(trial, timeout=30)[1] == [], "trials die with their study"
-    assert list_hosts(process.pid), "namespaces are not processes: nobody is left to remove them"
+    assert list_hosts(process.pid), "namespaces are not processes and outlive the study"
 
     results = json.loads(lockstep("study", *asked, "--json").stdout)
     assert results["cause"] == "communication"

@@ -1,4 +1,4 @@
-"""Benchmarks never gate anything by their figures, but they must run, and nobody would notice when one no longer does."""
+"""Benchmarks have no limits for their figures, but every one of them must run."""
 
 import subprocess
 import sys

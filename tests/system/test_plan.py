@@ -59,7 +59,7 @@ def test_a_saved_profile_is_used_again(tiny: Tiny, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
         (["--cluster", "moon"], "neither a file nor a preset"),
         (["--device", "abacus"], "no preset for a device abacus"),
@@ -74,10 +74,10 @@ def test_a_saved_profile_is_used_again(tiny: Tiny, tmp_path: Path) -> None:
         (["--explain", "field-report-9"], "no explanation of field-report-9"),
     ],
 )
-def test_a_mistake_is_reported_with_a_sentence(tiny: Tiny, words: list[str], says: str) -> None:
+def test_a_mistake_is_reported_with_a_sentence(tiny: Tiny, words: list[str], message: str) -> None:
     config = [tiny.config] if "--device" in words else [tiny.config, "--device", "v100"]
     result = lockstep("plan", *config, *words, code=2)
-    assert says in result.stderr
+    assert message in result.stderr
     assert "Traceback" not in result.stderr
 
 

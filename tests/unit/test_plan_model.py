@@ -52,8 +52,8 @@ def test_an_all_reduce_matches_the_calculation_by_hand() -> None:
 
 
 def test_a_colocated_server_matches_the_calculation_by_hand() -> None:
-    """Two halves of 120 MB in packets of 24 MB; the second half of the model is ready first. A holder gets its half from
-    one other worker and sends it back to one: the first packet of the first half is ready after 36 of 60 layers."""
+    """Two halves of 120 MB in packets of 24 MB; the second half of the model is ready first. Each server receives its half
+    from one other worker and sends it back to one. The first packet of the first half is ready after 36 of 60 layers."""
     prediction = predict(Choice("server"))
     pushed = 0.2 * 36 / 60 + 120e6 / 125e6
     assert prediction.exposed[0] == pytest.approx(pushed - 0.2 + 120e6 / 125e6, abs=1e-6)

@@ -71,7 +71,7 @@ def test_without_communication_workers_may_run_one_after_the_other() -> None:
 
 
 def test_synchronizing_local_workers_is_communication_and_waiting_for_them_is_imbalance() -> None:
-    """They meet every fifth step for 50 ms; worker 0 waits for worker 1, which computes 10 ms longer in each."""
+    """They synchronize every fifth step for 50 ms. Worker 0 waits for worker 1, whose steps are 10 ms longer."""
 
     def phases(rank: int, step: int) -> dict[str, float]:
         own = PLAIN | {"forward": 0.04 + 0.01 * rank}
@@ -93,7 +93,7 @@ def test_waiting_for_a_worker_whose_input_is_late_is_input() -> None:
 
 
 def test_asynchronous_workers_do_not_wait_for_each_other() -> None:
-    """Asynchronous servers: worker 1 is slower, and each has shares of its own."""
+    """Asynchronous servers: worker 1 is slower, and each worker takes its own shares."""
     lines = make_journals(2, lambda r, s: PLAIN | {"merge": 0.05, "forward": 0.04 + 0.05 * r}, "worker")
     for rank, worker in enumerate(lines):
         for line in worker:

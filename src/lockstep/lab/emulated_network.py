@@ -176,7 +176,7 @@ def _list_namespaces() -> list[tuple[str, int | None]]:
 
 
 def _start_time(process: int) -> int:
-    """Returns the start time of a process in kernel ticks, which tells it from others with the same number, or 0 if
+    """Returns the start time of a process in kernel ticks, which distinguishes it from others with the same number, or 0 if
     there is no such process."""
     try:
         return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19])

@@ -60,7 +60,7 @@ def prove(
     run = RunDirectory(folder)
     launch = read(run.journal).last_launch
     if launch is None or not run.config.exists():
-        raise LockstepError(f"{folder} is not a run that has begun.", "Name the folder of a run.", code=2)
+        raise LockstepError(f"{folder} is not a run that has started.", "Name the folder of a run.", code=2)
     workers, servers = launch["workers"], launch.get("servers", 0)
     choices = read_json(run.choices) or {}
     settings = _make_settings(choices["batch"], launch, steps)
@@ -158,7 +158,7 @@ class _Imbalance(NamedTuple):
 
 def _measure_imbalance(trials: dict[str, list[Trial]]) -> _Imbalance | None:
     """Without communication no worker waits, so a step in lockstep would take as long as that of the slowest worker.
-    Returns None if workers do not step together, because then nobody waits for the slowest."""
+    Returns None if workers do not step together, because then no worker waits for the slowest."""
     if any(line.get("scope") == "worker" for trial in trials["full"] for lines in trial.steps for line in lines):
         return None
     seconds = np.hstack([_stack_seconds(trial) for trial in trials["communication"]])  # [workers, steps]
