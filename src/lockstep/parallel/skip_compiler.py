@@ -18,6 +18,8 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 COMPILER = "torch._dynamo"
+SKIP = True
+"""The switch: with False torch imports its compiler."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -25,7 +27,7 @@ R = TypeVar("R")
 @contextmanager
 def ddp_without_compiler() -> Iterator[None]:
     """Wraps the construction of DistributedDataParallel."""
-    if COMPILER in sys.modules:
+    if not SKIP or COMPILER in sys.modules:
         yield
         return
     plain = inspect.unwrap(DistributedDataParallel._inside_ddp_forward)
@@ -52,7 +54,7 @@ class _CompilerStandIn(ModuleType):
 def fsdp_without_compiler() -> Iterator[None]:
     """Wraps the calls of `fully_shard`. What is asked inside is answered for good; later questions import the real
     compiler."""
-    if COMPILER in sys.modules:
+    if not SKIP or COMPILER in sys.modules:
         yield
         return
     from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
