@@ -24,14 +24,14 @@ from rich.console import Console
 from rich.table import Table
 from safetensors import safe_open
 
-STEPS = 60
+STEPS = 600
 SETTINGS = [
     *("data.grammar.train=2000", "data.grammar.validation=50", "data.grammar.test=50", "data.vocabulary.size=600"),
     *("model.encoder_layers=1", "model.decoder_layers=1", "model.width=32", "model.feed_forward=64"),
     *(
         f"train.steps={STEPS}",
-        "train.checkpoint_every=5",
-        "train.evaluate_every=1000",
+        "train.checkpoint_every=20",
+        "train.evaluate_every=250",
         "train.threads=1",
         "batch.words=300",
     ),
@@ -77,7 +77,7 @@ def digest(run: Path) -> str:
 def kill_once(command: list[str], draw: random.Random) -> bool:
     """Starts a training and kills one of its processes; returns whether the run had finished before."""
     launcher = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    time.sleep(draw.uniform(0.5, 6.0))
+    time.sleep(draw.uniform(0.5, 5.0))
     if launcher.poll() == 0:
         return True
     if launcher.poll() is None:
