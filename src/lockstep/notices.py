@@ -6,7 +6,7 @@ from lockstep.errors import LockstepError
 
 
 def print_error(error: LockstepError) -> None:
-    """Prints what went wrong and, on a line of its own, what to do about it."""
+    """Prints what went wrong and, on a separate line, what to do about it."""
     print(f"Error: {error.message}", file=sys.stderr)
     if error.remedy:
         print(f"       {error.remedy}", file=sys.stderr)

@@ -110,7 +110,7 @@ class ForkServer:
         self._pipe.close()
 
     def start(self, target: Target, environment: Mapping[str, str], delay_seconds: float = 0.0) -> ForkedProcess:
-        """Asks for a new process that calls `main` of the target, in a session of its own: Ctrl-C reaches only the
+        """Asks for a new process that calls `main` of the target, in a separate session: Ctrl-C reaches only the
         launcher."""
         process = ForkedProcess(self, len(self._processes))
         self._processes.append(process)

@@ -46,7 +46,7 @@ def run_all(programs: Sequence[Program], on_poll: Callable[[], None] = lambda: N
 
 
 def _start(program: Program, errors: IO[str]) -> ChildProcess:
-    """Starts the program in a session of its own: Ctrl-C reaches only this process."""
+    """Starts the program in a separate session: Ctrl-C reaches only this process."""
     prefix = DIE_WITH_PARENT if shutil.which(DIE_WITH_PARENT[0]) else []
     environment = os.environ | program.environment
     process = subprocess.Popen(

@@ -13,7 +13,7 @@ class TransformerSettings(Settings):
     """The encoder-decoder of "Attention is all you need", with one embedding shared by source, target and output."""
 
     name: Annotated[Literal["transformer"], FIXED] = "transformer"
-    """The model: `transformer` or `lstm` for translation, `resnet` for images. Each has settings of its own."""
+    """The model: `transformer` or `lstm` for translation, `resnet` for images. Each has its own settings."""
     encoder_layers: Annotated[int, Field(ge=1), FIXED] = 6
     """Number of encoder layers, which read the source sentence."""
     decoder_layers: Annotated[int, Field(ge=1), FIXED] = 6
@@ -52,7 +52,7 @@ class LstmSettings(NamedSettings):
     separate embeddings."""
 
     name: Annotated[Literal["lstm"], FIXED] = "lstm"
-    """The model: `transformer` or `lstm` for translation, `resnet` for images. Each has settings of its own."""
+    """The model: `transformer` or `lstm` for translation, `resnet` for images. Each has its own settings."""
     encoder_layers: Annotated[int, Field(ge=1), FIXED] = 2
     """Number of encoder layers, which read the source sentence."""
     decoder_layers: Annotated[int, Field(ge=2), FIXED] = 4
@@ -74,7 +74,7 @@ class ResNetSettings(NamedSettings):
     one that trains fast."""
 
     name: Annotated[Literal["resnet"], FIXED] = "resnet"
-    """The model: `transformer` or `lstm` for translation, `resnet` for images. Each has settings of its own."""
+    """The model: `transformer` or `lstm` for translation, `resnet` for images. Each has its own settings."""
     depth: Annotated[int, Field(ge=8), FIXED] = 20
     """Layers with weights: 6n + 2 as in the paper (20, 32, 44, 56, 110), or 9 for the shallow, wide network."""
     channels: Annotated[int | None, Field(ge=1), FIXED] = None

@@ -46,7 +46,7 @@ class DelayedAgreement:
 
 
 class DivergingModels(Strategy):
-    """Every worker computes its share as a batch of its own. Other strategies can load the snapshot's model and worker
+    """Every worker computes its share as a separate batch. Other strategies can load the snapshot's model and worker
     0's optimizer state; the workers' own models are private state."""
 
     makes_one_update = False

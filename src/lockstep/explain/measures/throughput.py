@@ -21,7 +21,7 @@ def measure_words_per_second(record: Record) -> float | None:
 
 def measure_watching(steps: Steps, worker: Worker) -> float:
     """Returns the time for clock, journal, TensorBoard, progress and sampler as a share of the step time. The training loop
-    spends its part between steps; the sampler runs in a thread of its own."""
+    spends its part between steps; the sampler runs in a separate thread."""
     samples = worker.select_events("system")
     sampler = sum(line.get("own", 0.0) for line in samples) / max(1e-9, sum(map(get_seconds, samples)))
     return float(np.nansum(steps.watching) / steps.seconds.sum()) + sampler
