@@ -301,7 +301,7 @@ def test_a_killed_preparation_continues_with_the_missing_shards(
     code, reports = prepare_with_fault(settings, "kill:phase=joined")
     assert code == -signal.SIGKILL
     assert all((tmp_path / work / name).stat().st_mtime_ns == written[name] for name in written)
-    for stage, least in reused.items():  # workers may have finished more than the parent was told
+    for stage, least in reused.items():  # workers may have finished more than they had reported
         [(done, total)] = [(done, total) for name, done, total in reports if name == stage]
         assert total == 8
         assert least <= done <= min(8, least + 5)

@@ -21,7 +21,7 @@ run_then_exit(work, print_error)
 
 
 @pytest.mark.parametrize(
-    ("work", "code", "told"),
+    ("work", "code", "message"),
     [
         ("pass", 0, ""),
         ("raise LockstepError('No room.', 'Make some.', 3)", 3, "Error: No room.\n       Make some.\n"),
@@ -31,9 +31,9 @@ run_then_exit(work, print_error)
         ("1 / 0", 1, "ZeroDivisionError: division by zero\n"),
     ],
 )
-def test_a_worker_ends_without_the_cleanup_of_python(work: str, code: int, told: str) -> None:
+def test_a_worker_ends_without_the_cleanup_of_python(work: str, code: int, message: str) -> None:
     words = [sys.executable, "-c", PROGRAM.format(work=work)]
     result = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout) == (code, "working\n")
-    assert result.stderr.endswith(told)
-    assert bool(result.stderr) == bool(told)
+    assert result.stderr.endswith(message)
+    assert bool(result.stderr) == bool(message)

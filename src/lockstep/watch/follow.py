@@ -1,12 +1,12 @@
 """The status of every worker of a run, read from the ends of the growing journals."""
 
-import json
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from lockstep.run.journal import Line, lines
+from lockstep.run.journal import Line, lines, parse_line
 
 SPEED_STEPS = 20
 """Steps over which the speed is averaged."""
@@ -85,10 +85,10 @@ class _Tail:
     def read_new_lines(self) -> None:
         *complete, self.rest = (self.rest + self.file.read()).split(b"\n")
         for raw in complete:
-            try:
-                self._add(json.loads(raw))
-            except (ValueError, KeyError, TypeError):
-                continue  # cut off by a kill
+            line = parse_line(raw)
+            with suppress(KeyError, TypeError, ValueError):  # a line with missing or wrong values
+                if line is not None:
+                    self._add(line)
 
     def _add(self, line: Line) -> None:
         if line["kind"] == "step":
