@@ -16,7 +16,7 @@ from lockstep.errors import LockstepError
 from lockstep.models.model_settings import ModelSettings, TransformerSettings
 from lockstep.parallel.strategy_settings import AllReduceSettings, StrategySettings
 from lockstep.run.directory import RunDirectory
-from lockstep.settings import FIXED, Fixed, Settings, flat
+from lockstep.settings import FIXED, Settings, flat, is_fixed
 from lockstep.train.train_settings import OptimizerSettings, ScheduleSettings, TrainSettings
 from lockstep.translate.search_settings import SearchSettings
 from lockstep.watch.watch_settings import WatchSettings
@@ -374,18 +374,14 @@ Changes = dict[str, tuple[JsonValue, JsonValue]]
 def differences(old: RunConfig, new: RunConfig) -> tuple[Changes, Changes]:
     """What changed between two configs: (settings that a resumed run must keep, settings that it may change)."""
     before, after = flat(old.model_dump(mode="json")), flat(new.model_dump(mode="json"))
-    fixed_names = {name for name, info in list_fields() if _is_fixed(info)}
+    fixed_names = {name for name, info in list_fields() if is_fixed(info)}
     fixed: Changes = {}
     free: Changes = {}
     for key in sorted(before.keys() | after.keys()):
         if before.get(key) != after.get(key):
-            is_fixed = key in fixed_names or key.partition(".")[0] in fixed_names
-            (fixed if is_fixed else free)[key] = (before.get(key), after.get(key))
+            must_keep = key in fixed_names or key.partition(".")[0] in fixed_names
+            (fixed if must_keep else free)[key] = (before.get(key), after.get(key))
     return fixed, free
-
-
-def _is_fixed(info: FieldInfo) -> bool:
-    return any(isinstance(mark, Fixed) for mark in info.metadata)
 
 
 def describe(key: str | None = None) -> list[SettingFacts]:
@@ -405,7 +401,7 @@ def describe(key: str | None = None) -> list[SettingFacts]:
             "type": " | ".join(dict.fromkeys(part for info in infos for part in _parts_of_type(info))),
             "default": _default(name, infos),
             "text": _text(name, infos),
-            "fixed": _is_fixed(infos[0]),
+            "fixed": is_fixed(infos[0]),
         }
         for name, infos in leaves.items()
     ]

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, JsonValue, PlainValidator
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 
@@ -28,6 +29,11 @@ class Fixed:
 
 
 FIXED = Fixed()
+
+
+def is_fixed(info: FieldInfo) -> bool:
+    """Must a resumed run keep this setting?"""
+    return any(isinstance(mark, Fixed) for mark in info.metadata)
 
 
 def _path_or_address(value: object) -> Path | str:

@@ -15,8 +15,10 @@ from lockstep.parallel.strategy import State
 from lockstep.run.checkpoint import (
     Checkpoint,
     ChosenCheckpoint,
+    FoundModel,
     Progress,
     choose,
+    find_model,
     find_newest_whole,
     list_all,
     read_checkpoint,
@@ -26,7 +28,7 @@ from lockstep.team import Team
 from lockstep.train import checkpoint_files
 from lockstep.train.checkpoint_files import keep_best_and_last
 from lockstep.translate.search_settings import SearchSettings
-from lockstep.translate.translator import FoundModel, Translator, find_model
+from lockstep.translate.translator import Translator
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 ALONE = Team(0, 1, torch.device("cpu"))

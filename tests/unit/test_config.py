@@ -349,7 +349,7 @@ def test_a_setting_is_described_by_type_default_and_meaning() -> None:
 
 def test_a_group_is_described_by_its_members() -> None:
     keys = [setting["key"] for setting in describe("data.vocabulary")]
-    assert keys == [f"data.vocabulary.{name}" for name in ("size", "kind", "coverage", "sample")]
+    assert keys == [f"data.vocabulary.{name}" for name in ("size", "kind", "coverage", "sample", "model")]
     assert len(describe()) == len({setting["key"] for setting in describe()}) > 50
 
 

@@ -19,12 +19,13 @@ def read_config(words: list[str], run: str | Path | None = None) -> "RunConfig":
     from lockstep.errors import LockstepError
     from lockstep.remote.fetch_run import fetch_run
     from lockstep.remote.place import is_remote
+    from lockstep.train.start_model import apply_start
 
     if words and "=" not in words[0]:
-        return load(Path(words[0]), words[1:])
+        return apply_start(load(Path(words[0]), words[1:]))
     folder = fetch_run(str(run)) if is_remote(run) else Path(run or "")
     if run is not None and (folder / "config.yaml").exists():
-        return load(folder / "config.yaml", words)
+        return apply_start(load(folder / "config.yaml", words))
     raise LockstepError("No config file was given.", "For example: lockstep train configs/demo.yaml", code=2)
 
 
@@ -65,7 +66,7 @@ def prepare_corpus(config: "RunConfig", force: bool = False, quiet: bool = False
 def find_model_folder(place: Path, checkpoint: Literal["best", "last"]) -> Path:
     """Finds the model of a run, a checkpoint or a model folder. Warns on stderr if another checkpoint has to be used."""
     from lockstep.notices import warn
-    from lockstep.translate.translator import find_model
+    from lockstep.run.checkpoint import find_model
 
     model = find_model(place, checkpoint)
     if model.notice is not None:

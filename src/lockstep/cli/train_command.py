@@ -149,6 +149,30 @@ def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int
     return launch_fixed(target, workers, servers, port, can_lose_workers=is_async)
 
 
+def _score_tests(run: str | Path) -> None:
+    """Scores the test texts at the end of a fine-tuning. A failure becomes a warning, because the training succeeded."""
+    from lockstep.cli.test_scores import score_tests
+    from lockstep.errors import LockstepError
+    from lockstep.notices import warn
+    from lockstep.remote.place import is_remote, working_folder
+
+    try:
+        scores = score_tests(working_folder(run), warn)
+        if scores is None:
+            return
+        for score in scores["scores"]:
+            model = "this run" if score["model"] == "result" else scores["start"]
+            warn(f"  {score['text']} test text, {model}: sacreBLEU {score['sacrebleu']:.2f}, chrF {score['chrf']:.2f}")
+        if is_remote(run):
+            from lockstep.remote.store import Store
+
+            Store(str(run)).send(working_folder(run) / "tests.json", "tests.json")
+    except KeyboardInterrupt:
+        warn("The test texts were not scored. The same command scores them.")
+    except LockstepError as error:
+        warn(f"The test texts were not scored: {error.message}")
+
+
 def _close(run: str | Path, as_json: bool, show: bool, stop_signal: int | None, begin: float) -> None:
     """Prints the summary and writes the report. A run that a signal stopped ends with the exit code of that signal."""
     from dataclasses import replace
@@ -167,6 +191,8 @@ def _close(run: str | Path, as_json: bool, show: bool, stop_signal: int | None, 
             "Stopped before a new step was saved. The same command continues from the last checkpoint.", file=sys.stderr
         )
         sys.exit(128 + stop_signal)
+    if summary.state == "finished" and not read_ablation().active:
+        _score_tests(run)
     report = None if read_ablation().active else write_closing_report(run)
     if as_json:
         print_json(summary.as_dict() | {"report": report and str(report)})

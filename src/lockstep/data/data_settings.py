@@ -33,6 +33,9 @@ class VocabularySettings(Settings):
     sample: Annotated[int, FIXED] = Field(500_000, ge=1)
     """The vocabulary is trained on at most this many sentences, taken evenly from the training text; both languages count.
     One million short sentences need about 1 GB of memory."""
+    model: Path | None = None
+    """A SentencePiece model to use instead of training one, such as the `vocabulary.model` of a corpus. The other settings
+    of the vocabulary then have no effect. train.start_from sets it."""
 
 
 class AugmentSettings(Settings):

@@ -27,6 +27,7 @@ from lockstep.explain.answers import (
 )
 from lockstep.explain.appendix import Appendix, AppendixFacts, make_appendix
 from lockstep.explain.evidence import Evidence
+from lockstep.explain.fine_tuning import FineTuning, FineTuningFacts, make_fine_tuning
 from lockstep.explain.measures.bottleneck import Bottleneck, BottleneckFacts
 from lockstep.explain.pages.html_page import render, templates
 from lockstep.explain.reading.record import Record
@@ -62,6 +63,7 @@ class ReportFacts(TypedDict):
     bottleneck: BottleneckFacts | None
     proof: dict[str, JsonValue] | None
     answers: list[AnswerFacts]
+    fine_tuning: FineTuningFacts | None
     reference: ReferenceFacts | None
     advice: list[AdviceFacts]
     appendix: AppendixFacts
@@ -74,10 +76,11 @@ class Report:
     name: str
     made: float
     summary: Summary
-    verdict: list[str]  # three sentences
+    verdict: list[str]  # three sentences, and one or more about fine-tuning
     answers: list[Answer]
     bottleneck: Bottleneck | None
     proof: ProofSection | None
+    fine_tuning: FineTuning | None
     comparison: ReferenceComparison | None
     advice: list[Advice]
     appendix: Appendix
@@ -93,13 +96,14 @@ class Report:
             "bottleneck": self.bottleneck.facts() if self.bottleneck else None,
             "proof": self.proof.facts if self.proof else None,
             "answers": [answer.facts(number) for number, answer in enumerate(self.answers, 1)],
+            "fine_tuning": self.fine_tuning.facts() if self.fine_tuning else None,
             "reference": self.comparison.facts() if self.comparison else None,
             "advice": [advice.facts() for advice in self.advice],
             "appendix": self.appendix.facts(),
         }
 
     def charts(self) -> list[Chart]:
-        others = [self.comparison.charts if self.comparison else [], self.proof.charts if self.proof else []]
+        others = [part.charts for part in (self.fine_tuning, self.comparison, self.proof) if part is not None]
         return [chart for group in [*(answer.charts for answer in self.answers), *others] for chart in group]
 
 
@@ -109,15 +113,16 @@ def make(path: Path, name: str | None = None, running: bool | None = None) -> Re
     record = Record.open(path, name, running)
     evidence = Evidence(record)
     answers = [answer(evidence) for answer in ANSWERS]
-    summary, proof = summarise_record(record), make_proof_section(record)
+    summary, proof, fine_tuning = summarise_record(record), make_proof_section(record), make_fine_tuning(record)
     return Report(
         name=name or str(path),
         made=time.time(),
         summary=summary,
-        verdict=write_verdict(evidence, summary, proof),
+        verdict=write_verdict(evidence, summary, proof) + ([fine_tuning.text] if fine_tuning else []),
         answers=answers,
         bottleneck=evidence.bottleneck,
         proof=proof,
+        fine_tuning=fine_tuning,
         comparison=compare(record),
         advice=list_advice(evidence),
         appendix=make_appendix(evidence),

@@ -10,7 +10,7 @@ from lockstep.remote.place import cache_folder, is_remote
 from lockstep.remote.store import Store
 from lockstep.run.checkpoint import choose, list_all
 
-SMALL_FILES = ("config.yaml", "data.json", "choices.json", "environment.json", "proof.json")
+SMALL_FILES = ("config.yaml", "data.json", "choices.json", "environment.json", "proof.json", "tests.json")
 
 
 def list_run_names(store: Store) -> list[str]:

@@ -171,6 +171,37 @@ def choose(all_saved: list[Checkpoint], which: Literal["best", "last"]) -> Chose
     )
 
 
+@dataclass(frozen=True)
+class FoundModel:
+    """A model folder. When it is not of the checkpoint that was asked for, `notice` is a sentence that says so."""
+
+    folder: Path
+    notice: str | None = None
+
+
+def find_model(path: Path, checkpoint: Literal["best", "last"] = "best") -> FoundModel:
+    """Finds the model of a run directory (its best or last checkpoint), a checkpoint or a model folder."""
+    if (path / "model.safetensors").is_file():
+        return FoundModel(path)
+    if (path / "model" / "model.safetensors").is_file():
+        return FoundModel(path / "model")
+    if not path.is_dir():
+        raise LockstepError(f"There is no folder {path}.", "Name a run folder, a checkpoint or a model folder.", code=2)
+    all_saved = list_all(path / "checkpoints")
+    undamaged = [saved for saved in all_saved if saved.damage("model/") is None]
+    if not undamaged:
+        raise LockstepError(
+            f"There is no trained model in {path}.", "Name a run folder with a checkpoint, or train one first.", code=2
+        )
+    choice = choose(all_saved, checkpoint)
+    saved, notice = choice.saved, choice.notice
+    damage = saved.damage("model/")
+    if damage is not None:
+        saved = choose(undamaged, checkpoint).saved
+        notice = f"{choice.saved.path.name} is damaged ({damage}): {saved.path.name} is used."
+    return FoundModel(saved.path / "model", notice)
+
+
 @contextmanager
 def report_unusable(folder: Path) -> Iterator[None]:
     """The context of reading an exported model: turns every failure into one sentence."""

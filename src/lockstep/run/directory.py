@@ -29,6 +29,7 @@ class RunDirectory:
         self.report = path / "report.html"
         self.report_text = path / "report.md"
         self.proof = path / "proof.json"
+        self.tests = path / "tests.json"
         self.logs = path / "logs"
 
     def create(self) -> None:

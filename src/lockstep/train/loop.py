@@ -4,6 +4,7 @@ import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 
@@ -24,6 +25,7 @@ from lockstep.train.evaluation import Evaluator
 from lockstep.train.prefetch import MicroBatchMaker, Prefetched, Prefetcher
 from lockstep.train.probes import Probes
 from lockstep.train.schedule import learning_rate
+from lockstep.train.start_model import load_start
 from lockstep.train.step import Step, choose_optimizer
 from lockstep.train.stop_signal import StopSignal
 from lockstep.train.tensors import digest
@@ -49,6 +51,7 @@ class Loop:
     probes: Probes
     checkpointer: Checkpointer
     ablation: Ablation
+    start_folder: Path | None = None  # of the model whose weights the first launch of a fine-tuning starts with
     samples_host: bool = True  # whether this worker samples its host, for all workers there
     progress: Progress = field(default_factory=Progress)
     display: Display | None = None  # of the primary
@@ -192,7 +195,7 @@ class Loop:
     def _set_up_strategy(self) -> None:
         device, settings = self.team.device, self.config.train
         torch.manual_seed(settings.seed)
-        module = self.task.module().to(device)
+        module = load_start(self.task.module(), self.start_folder).to(device)
         self.parameters = sum(parameter.numel() for parameter in module.parameters())
         scale = precision.FIRST_LOSS_SCALE if self.precision == "fp16" else None
         dtype = DTYPES[self.precision]

@@ -117,7 +117,11 @@ def record_launch(
     absolute = {
         name: place if is_remote(place) else Path(place).expanduser().absolute() for name, place in places.items()
     }
-    config = config.model_copy(update={"data": data.model_copy(update=absolute)})
+    update: dict[str, object] = {"data": data.model_copy(update=absolute)}
+    start = config.train.start_from
+    if start is not None and not is_remote(start):
+        update["train"] = config.train.model_copy(update={"start_from": Path(start).expanduser().absolute()})
+    config = config.model_copy(update=update)
     changed = differences(_read_config(run), config)[1] if run.config.exists() else {}
     choices.write(run)
     write_atomically(run.config, config.to_yaml())

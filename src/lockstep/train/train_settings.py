@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from lockstep.settings import FIXED, Settings
+from lockstep.settings import FIXED, Place, Settings
 
 
 class TrainSettings(Settings):
@@ -21,6 +21,10 @@ class TrainSettings(Settings):
     """How many of the newest checkpoints to keep."""
     keep_best: int = Field(1, ge=0)
     """How many of the checkpoints with the best validation scores to keep as well. A new best score is always saved."""
+    start_from: Place | None = None
+    """Fine-tuning: start with the weights of another run instead of random ones, and use its vocabulary and model sizes. A
+    run (its best checkpoint), a checkpoint or a model folder, or an address of one. The run has its own schedule and steps.
+    Only the first launch reads the weights; a resumed run has its own."""
     patience: int | None = Field(None, ge=1)
     """Stop after this many evaluations in a row without a better score. null: train all steps."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"

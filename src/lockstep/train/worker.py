@@ -36,6 +36,7 @@ from lockstep.train.resume import (
     record_launch,
     settle_choices,
 )
+from lockstep.train.start_model import StartFacts, StartModel, find_needed_start
 
 if TYPE_CHECKING:
     from lockstep.parallel.strategy import Strategy
@@ -175,6 +176,10 @@ def _train(
 
     deciders, ablation = team.deciders(), read_ablation()
     choices = deciders.primary_does(lambda: settle_choices(run, config, team))
+    start = deciders.primary_does(lambda: find_needed_start(config, run, ablation))
+    start_facts = deciders.all_do(lambda: None if start is None else start.facts())
+    if start_facts is not None and set(deciders.gather(start_facts["sha256"])) != {start_facts["sha256"]}:
+        raise LockstepError(f"The workers see different models at {start_facts['from']}.", "Share or copy one of them.")
     torch.set_num_threads(choices.threads[str(team.size)])
     if config.train.deterministic:  # even turning it off would import torch's compiler: two seconds
         torch.use_deterministic_algorithms(True)
@@ -194,8 +199,8 @@ def _train(
     deciders.all_do(lambda: check_shared(run, choices.launch, config.train.timeout_seconds))
     journal = deciders.all_do(lambda: Journal(run.journal, team.rank))
     try:
-        _journal_launch(journal, choices, team, strategy, task, ablation, changed)
-        loop = _make_loop(config, run, task, strategy, team, journal, choices, hosts, mirror, ablation)
+        _journal_launch(journal, choices, team, strategy, task, ablation, changed, start_facts)
+        loop = _make_loop(config, run, task, strategy, team, journal, choices, hosts, mirror, ablation, start)
         gc.enable()
         with emulate_products(choices.precision, team.device):
             return loop.train()
@@ -216,6 +221,7 @@ def _journal_launch(
     task: "Task",
     ablation: Ablation,
     changed: dict[str, tuple[Any, Any]],
+    start: StartFacts | None,
 ) -> None:
     from lockstep.train.precision import is_emulated
 
@@ -237,6 +243,7 @@ def _journal_launch(
         higher_is_better=task.higher_is_better,
         without=ablation.disabled,
         changed=changed,
+        **({} if start is None else {"start": start}),
     )
 
 
@@ -251,6 +258,7 @@ def _make_loop(
     hosts: list[HostFacts],
     mirror: "Mirror | None",
     ablation: Ablation,
+    start: StartModel | None,
 ) -> "Loop":
     from lockstep.train.checkpointer import Checkpointer
     from lockstep.train.loop import Loop
@@ -269,6 +277,7 @@ def _make_loop(
         Probes(run, team, journal, choices, devices, in_step, config.watch.probe),
         Checkpointer(config, run, task, strategy, team, journal, mirror),
         ablation,
+        start_folder=None if start is None else start.folder,
         samples_host=_is_first_of_host(team, [facts["host"] for facts in hosts]),
     )
 

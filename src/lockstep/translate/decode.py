@@ -25,3 +25,12 @@ def compute_bleu(hypotheses: list[str], references: list[str]) -> tuple[float, s
     metric = BLEU()
     score = metric.corpus_score(hypotheses, [references])
     return float(score.score), str(metric.get_signature())
+
+
+def compute_chrf(hypotheses: list[str], references: list[str]) -> tuple[float, str]:
+    """Returns chrF2 (characters, 0 to 100) and its signature."""
+    from sacrebleu.metrics import CHRF
+
+    metric = CHRF()
+    score = metric.corpus_score(hypotheses, [references])
+    return float(score.score), str(metric.get_signature())

@@ -2,9 +2,8 @@
 
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -12,44 +11,12 @@ from pydantic import TypeAdapter
 
 from lockstep.data.corpus.batches import split_by_words
 from lockstep.data.corpus.vocabulary import Vocabulary
-from lockstep.errors import LockstepError
 from lockstep.models.make_model import TranslationModel, make_model
 from lockstep.models.model_settings import NamedTranslation, TranslationSettings
 from lockstep.models.packed import Layout
-from lockstep.run.checkpoint import choose, list_all, read_model_config, report_unusable
+from lockstep.run.checkpoint import read_model_config, report_unusable
 from lockstep.translate.decode import translate_packed
 from lockstep.translate.search_settings import SearchSettings
-
-
-@dataclass(frozen=True)
-class FoundModel:
-    """A model folder. When it is not of the checkpoint that was asked for, `notice` is a sentence that says so."""
-
-    folder: Path
-    notice: str | None = None
-
-
-def find_model(path: Path, checkpoint: Literal["best", "last"] = "best") -> FoundModel:
-    """Finds the model of a run directory (its best or last checkpoint), a checkpoint or a model folder."""
-    if (path / "model.safetensors").is_file():
-        return FoundModel(path)
-    if (path / "model" / "model.safetensors").is_file():
-        return FoundModel(path / "model")
-    if not path.is_dir():
-        raise LockstepError(f"There is no folder {path}.", "Name a run folder, a checkpoint or a model folder.", code=2)
-    all_saved = list_all(path / "checkpoints")
-    undamaged = [saved for saved in all_saved if saved.damage("model/") is None]
-    if not undamaged:
-        raise LockstepError(
-            f"There is no trained model in {path}.", "Name a run folder with a checkpoint, or train one first.", code=2
-        )
-    choice = choose(all_saved, checkpoint)
-    saved, notice = choice.saved, choice.notice
-    damage = saved.damage("model/")
-    if damage is not None:
-        saved = choose(undamaged, checkpoint).saved
-        notice = f"{choice.saved.path.name} is damaged ({damage}): {saved.path.name} is used."
-    return FoundModel(saved.path / "model", notice)
 
 
 class Translator:

@@ -8,6 +8,7 @@ from typing import TypedDict
 from pydantic import JsonValue
 
 from lockstep.data.corpus.binary_corpus import FORMAT, CorpusFacts
+from lockstep.data.corpus.vocabulary import Vocabulary
 from lockstep.data.data_settings import DataSettings
 from lockstep.data.text import parallel_text
 from lockstep.data.text.parallel_text import TextFile
@@ -45,7 +46,7 @@ def find_differences(facts: CorpusFacts, settings: DataSettings) -> list[str]:
 
     Text files that were moved or touched are compared by content. Text that is not on this machine is not compared.
     """
-    old, new = flat(facts["settings"]), flat(_dump(settings))
+    old, new = flat(facts["settings"]), flat(_dump(settings, facts))
     keys = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
     differences = [f"data.{key} {old.get(key)} -> {new.get(key)}" for key in keys]
     try:
@@ -63,6 +64,14 @@ def find_differences(facts: CorpusFacts, settings: DataSettings) -> list[str]:
     return differences
 
 
-def _dump(settings: DataSettings) -> dict[str, JsonValue]:
-    """Returns the settings that change the content of a corpus. `folder` does not: the files are compared themselves."""
-    return settings.model_dump(mode="json", exclude={"corpus", "folder", "processes", "images", "hold_out", "augment"})
+def _dump(settings: DataSettings, facts: CorpusFacts | None = None) -> dict[str, JsonValue]:
+    """Returns the settings that change the content of a corpus. `folder` does not: the files are compared themselves.
+
+    A given vocabulary is described by its content. If its file is gone, it is taken to be the one in `facts`."""
+    dump = settings.model_dump(mode="json", exclude={"corpus", "folder", "processes", "images", "hold_out", "augment"})
+    model = dump["vocabulary"].pop("model")
+    if model is None:
+        return dump
+    if facts is not None and not Path(model).is_file():
+        return dump | {"vocabulary": facts["settings"]["vocabulary"]}
+    return dump | {"vocabulary": {"model": Vocabulary.load(Path(model)).digest}}

@@ -192,7 +192,10 @@ def _train_vocabulary(
     settings: DataSettings, work: Path, pool: Pool, cleaned: list[Path], masks: list[Mask]
 ) -> Vocabulary:
     path = work / VOCABULARY
-    if not path.exists():
+    given = settings.vocabulary.model
+    if given is not None:
+        shutil.copyfile(given, path)
+    elif not path.exists():
         pool.run(shards.train_vocabulary, shards.VocabularyJob(settings, cleaned, masks, path))
         sync(work)
     faults.at("vocabulary")

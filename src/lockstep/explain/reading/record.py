@@ -117,6 +117,11 @@ class Record:
         return self._read_json(self.run.proof) or None if self.run.proof.exists() else None
 
     @cached_property
+    def test_scores(self) -> dict[str, JsonValue] | None:
+        """The scores on test texts that end a fine-tuning, or None for other runs."""
+        return self._read_json(self.run.tests) or None if self.run.tests.exists() else None
+
+    @cached_property
     def checkpoints(self) -> list[SavedCheckpoint]:
         """Checkpoints with a readable manifest, oldest first."""
         checkpoints = []

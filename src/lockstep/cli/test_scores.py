@@ -1,0 +1,124 @@
+"""Scores a fine-tuned run and the model it started from, on the test text of both. The report shows what was forgotten."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, TypedDict
+
+from lockstep.config import RunConfig, load
+from lockstep.data.corpus.binary_corpus import Corpus
+from lockstep.data.corpus.prepare import prepare
+from lockstep.errors import LockstepError
+from lockstep.files import read_json, sha256, write_json
+from lockstep.run.checkpoint import find_model
+from lockstep.run.directory import RunDirectory
+from lockstep.run.journal import read
+
+WEIGHTS = "model.safetensors"
+
+
+class TextScore(TypedDict):
+    """The scores of one model on one test text."""
+
+    text: Literal["new", "old"]  # of this run, or of the run that it started from
+    model: Literal["start", "result"]  # before or after the fine-tuning
+    sentences: int
+    sacrebleu: float
+    chrf: float
+    signatures: list[str]
+
+
+class FineTuningScores(TypedDict):
+    """The contents of `tests.json`."""
+
+    start: str  # the place that train.start_from named
+    model: str  # folder of the scored model of this run
+    sha256: str  # of its weights
+    scores: list[TextScore]
+    missing: list[str]  # sentences about what could not be scored
+
+
+def score_tests(folder: Path, say: Callable[[str], None]) -> FineTuningScores | None:
+    """Scores the best checkpoint of a fine-tuned run, and writes `tests.json`. Returns None for other runs. What was
+    scored before with the same weights is not scored again."""
+    run = RunDirectory(folder)
+    start = next((line["start"] for line in read(run.journal).of("run") if "start" in line), None)
+    config = load(run.config, [])
+    if start is None or config.task_name != "translation":
+        return None
+    result = find_model(folder).folder
+    digest = sha256(result / WEIGHTS)
+    before: FineTuningScores | None = read_json(run.tests)
+    if before is not None and before["sha256"] == digest:
+        return before
+    old_run = Path(start["model"]).parent.parent.parent
+    texts, missing = _open_texts(config, old_run)
+    models: dict[Literal["start", "result"], Path] = {"result": result}
+    if (Path(start["model"]) / WEIGHTS).is_file():
+        models["start"] = Path(start["model"])
+    else:
+        missing.append(f"The model {start['from']} is gone, so its own scores are not known.")
+    scores = []
+    for text, corpus in texts.items():
+        for name, model in models.items():
+            what = "this run" if name == "result" else str(start["from"])
+            say(f"Scoring {what} on the {text} test text ({len(corpus.set('test')):,} sentences)")
+            scores.append(_score(corpus, text, model, name, config))
+    scored: FineTuningScores = {
+        "start": start["from"],
+        "model": str(result),
+        "sha256": digest,
+        "scores": scores,
+        "missing": missing,
+    }
+    write_json(run.tests, scored)
+    return scored
+
+
+def _open_texts(config: RunConfig, old_run: Path) -> tuple[dict[Literal["new", "old"], Corpus], list[str]]:
+    """Returns the corpora that have a test text, and a sentence about each that has none."""
+    missing: list[str] = []
+    texts: dict[Literal["new", "old"], Corpus] = {}
+    new = prepare(config.data)
+    if new.has("test"):
+        texts["new"] = new
+    else:
+        missing.append("This run has no test text.")
+    try:
+        if not (old_run / "config.yaml").is_file():
+            raise LockstepError("The start model is not in a run folder, which would name its test text.", "")
+        old = prepare(load(old_run / "config.yaml", []).data)
+        if not old.has("test"):
+            raise LockstepError("The run that it started from has no test text.", "")
+        if old.digest != new.digest:
+            texts["old"] = old
+    except LockstepError as error:
+        missing.append(f"Forgetting was not measured: {error.message}")
+    return texts, missing
+
+
+def _score(
+    corpus: Corpus, text: Literal["new", "old"], folder: Path, model: Literal["start", "result"], config: RunConfig
+) -> TextScore:
+    """Scores with the search settings of the run, so that both models are decoded alike."""
+    import torch
+
+    from lockstep.team import pick_device
+    from lockstep.translate.decode import compute_bleu, compute_chrf
+    from lockstep.translate.translator import Translator
+
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    device = str(pick_device(config.train.device, 0))
+    translator = Translator.load(folder, dict(config.search.model_dump(mode="json")), device)
+    sources, references = corpus.texts("test")
+    translations = translator.translate(list(sources))
+    bleu, bleu_signature = compute_bleu(translations, list(references))
+    chrf, chrf_signature = compute_chrf(translations, list(references))
+    return {
+        "text": text,
+        "model": model,
+        "sentences": len(sources),
+        "sacrebleu": bleu,
+        "chrf": chrf,
+        "signatures": [bleu_signature, chrf_signature],
+    }
