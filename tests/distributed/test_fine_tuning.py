@@ -80,6 +80,7 @@ def test_scores_both_test_texts_with_both_models(domain: Domain, tmp_path: Path)
         ("old", "start"),
     ]
     assert [score["sentences"] for score in tests["scores"]] == [10, 10, 12, 12]
+    assert tests["known"] == 0
     evaluated = json.loads(lockstep("evaluate", run, "--json").stdout)
     assert tests["scores"][0]["sacrebleu"] == pytest.approx(evaluated["sacrebleu"])
     old = json.loads(lockstep("evaluate", domain.base, "--json").stdout)
@@ -114,6 +115,19 @@ def test_resumes_when_the_start_is_gone(domain: Domain, tmp_path: Path) -> None:
     assert "lockstep train --run" in refused.stderr
     lockstep("train", "train.steps=4", "--run", run)
     lockstep("report", run)
+
+
+def test_says_when_the_old_test_text_was_trained_on(tiny: Tiny, domain: Domain, tmp_path: Path) -> None:
+    for language in ("en", "de"):
+        text = (domain.folder / f"train.{language}").read_text() + (tiny.folder / f"test.{language}").read_text()
+        (tmp_path / f"mixed.{language}").write_text(text)
+        shutil.copy(domain.folder / f"valid.{language}", tmp_path)
+    run = tmp_path / "run"
+    settings = (f"data.folder={tmp_path}", "data.train=[mixed]", "data.test=[]", f"data.corpus={tmp_path / 'corpus'}")
+    lockstep("train", domain.config, *settings, "train.steps=1", "--run", run)
+    report = (run / "report.md").read_text()
+    assert "Its score is too good: 12 sentences of the old test text occurred in the training text" in report
+    assert "This run has no test text." in report
 
 
 def test_refuses_sizes_that_do_not_fit(domain: Domain, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Scores a fine-tuned run and the model it started from, on the test text of both. The report shows what was forgotten."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal, TypedDict
 
@@ -36,6 +37,7 @@ class FineTuningScores(TypedDict):
     sha256: str  # of its weights
     scores: list[TextScore]
     missing: list[str]  # sentences about what could not be scored
+    known: int  # sentences of the old test text that are in the training text of this run
 
 
 def score_tests(folder: Path, say: Callable[[str], None]) -> FineTuningScores | None:
@@ -70,6 +72,7 @@ def score_tests(folder: Path, say: Callable[[str], None]) -> FineTuningScores | 
         "sha256": digest,
         "scores": scores,
         "missing": missing,
+        "known": _count_known(texts["old"], prepare(config.data)) if "old" in texts else 0,
     }
     write_json(run.tests, scored)
     return scored
@@ -95,6 +98,18 @@ def _open_texts(config: RunConfig, old_run: Path) -> tuple[dict[Literal["new", "
     except LockstepError as error:
         missing.append(f"Forgetting was not measured: {error.message}")
     return texts, missing
+
+
+def _count_known(old: Corpus, new: Corpus) -> int:
+    """Counts the source sentences of the old test text that the run was trained on. Both have the same vocabulary."""
+    trained = set(_list_sentences(new, "train"))
+    return sum(sentence in trained for sentence in _list_sentences(old, "test"))
+
+
+def _list_sentences(corpus: Corpus, name: str) -> Iterator[bytes]:
+    """Yields the ids of each source sentence as bytes."""
+    ids, offsets = corpus.set(name).source.ids, corpus.set(name).source.offsets.tolist()
+    return (ids[begin:end].tobytes() for begin, end in pairwise(offsets))
 
 
 def _score(

@@ -53,6 +53,9 @@ def make_fine_tuning(record: Record) -> FineTuning | None:
     sentences += [sentence for text in TEXTS if (sentence := _describe_change(scores, text))]
     missing = tests.get("missing")
     sentences += [str(sentence) for sentence in missing] if isinstance(missing, list) else []
+    if known := get_number(tests.get("known")):
+        trained = f"{plural(known, 'sentence')} of the old test text"
+        sentences.append(f"Its score is too good: {trained} occurred in the training text of this run.")
     if is_text and not tests:
         sentences.append("The test texts have not been scored yet: that is done when the run has finished.")
     chart = _draw(scores, place)
