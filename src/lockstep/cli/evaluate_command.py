@@ -42,6 +42,8 @@ def evaluate(
     print(f"  sacreBLEU        {result['sacrebleu']:.2f}   {result['signature']}")
     print(f"  beam {result['beam']}, length penalty {result['length_penalty']}")
     print(f"  loss             {result['loss']:.4f} per target word, without label smoothing")
+    if result["limited"]:
+        print(f"  search.max_words cuts the translation or the reference of {result['limited']:,} sentences")
     print(f"  Eval_BLEU_Score  {result['Eval_BLEU_Score']:.4f} (teacher-forced, on pieces, 0-1: not BLEU)")
 
 
@@ -61,6 +63,7 @@ def evaluate_run(
     from lockstep.errors import LockstepError
     from lockstep.files import read_json
     from lockstep.remote.fetch_run import fetch_model
+    from lockstep.tasks.scoring import ScoringProgress
     from lockstep.tasks.translation import TranslationLoss
     from lockstep.tasks.translation import evaluate as score
     from lockstep.team import Team, pick_device
@@ -91,11 +94,13 @@ def evaluate_run(
     torch.set_num_threads(len(os.sched_getaffinity(0)))  # an earlier training in this process may have set one thread
     begin = time.perf_counter()
     with torch.inference_mode():
-        scores = score(module, corpus, on, translator.search, Team(0, 1, device), nullcontext)
+        alone = Team(0, 1, device)
+        scores = score(module, corpus, on, translator.search, alone, nullcontext, ScoringProgress(alone))
     return {
         **scores.values,
         "signature": scores.signature,
         "sentences": len(corpus.set(on)),
+        "limited": scores.limited,
         "model": str(folder),
         "beam": translator.search.beam,
         "length_penalty": translator.search.length_penalty,
@@ -120,6 +125,7 @@ def _evaluate_images(
     from lockstep.run.checkpoint import read_checkpoint
     from lockstep.tasks.classification import evaluate as score
     from lockstep.tasks.classification import load as load_model
+    from lockstep.tasks.scoring import ScoringProgress
     from lockstep.team import Team, pick_device
 
     if config.task_name != "classification" or config.data.images is None:
@@ -138,7 +144,8 @@ def _evaluate_images(
         )
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     device, begin = pick_device(config.train.device, 0), time.perf_counter()
-    scores = score(load_model(folder, device)[0], corpus.sets[on], Team(0, 1, device), nullcontext)
+    alone = Team(0, 1, device)
+    scores = score(load_model(folder, device)[0], corpus.sets[on], alone, nullcontext, ScoringProgress(alone))
     facts = {"images": len(corpus.sets[on]), "model": str(folder), "seconds": time.perf_counter() - begin}
     facts |= {"held_out": config.data.hold_out}
     saved = read_checkpoint(folder.parent)

@@ -200,6 +200,11 @@ class Strategy:
         total, stops = both.tolist()
         return Agreed(total, stops > 0)
 
+    def hear_stop(self, stop: bool) -> bool:
+        """Called during an evaluation with this worker's wish to stop. Where workers evaluate by themselves it returns
+        whether any worker has that wish."""
+        return stop
+
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
         """Gives a consistent model for evaluation and saving."""

@@ -19,10 +19,12 @@ from lockstep.errors import LockstepError
 from lockstep.models.model_settings import ResNetSettings
 from lockstep.models.resnet import ResNet
 from lockstep.run.checkpoint import read_model_config, report_unusable
-from lockstep.tasks.task import Autocast, Scores, sum_over_workers, write_model
+from lockstep.tasks.scoring import ScoringProgress
+from lockstep.tasks.task import Autocast, Scores, write_model
 from lockstep.team import Team
 
-EVALUATION_BATCH_IMAGES = 500
+EVALUATION_BATCH_IMAGES = 100
+"""Few, so that a stop signal never waits long for a part."""
 
 
 @dataclass
@@ -117,8 +119,8 @@ class Classification:
         """Returns a batch without images: a trial must not change the running averages of batch norm."""
         return make_image_batch(self.train.images[:0], self.train.labels[:0])
 
-    def evaluate(self, module: nn.Module, team: Team, autocast: Autocast) -> Scores:
-        return evaluate(module, self.corpus.sets["validation"], team, autocast)
+    def evaluate(self, module: nn.Module, team: Team, autocast: Autocast, progress: ScoringProgress) -> Scores:
+        return evaluate(module, self.corpus.sets["validation"], team, autocast, progress)
 
     def export(self, module: nn.Module, folder: Path) -> None:
         config = {"model": self.model_settings.model_dump(mode="json"), "shape": list(self.train.images.shape[1:])}
@@ -154,21 +156,27 @@ def _check_settings(
 
 
 @torch.no_grad()
-def evaluate(module: nn.Module, images: ImageSet, team: Team, autocast: Autocast) -> Scores:
-    """Returns loss (without label smoothing) and accuracy in percent. Each worker evaluates a part of the images."""
+def evaluate(module: nn.Module, images: ImageSet, team: Team, autocast: Autocast, progress: ScoringProgress) -> Scores:
+    """Returns loss (without label smoothing) and accuracy in percent. Each worker evaluates some of the parts, which do not
+    depend on the number of workers."""
     assert isinstance(module, ClassificationLoss)
-    sums = torch.zeros(3, dtype=torch.float64)  # loss, correct images, images
-    mine = np.arange(team.rank, len(images), team.size)
+    chosen = progress.begin(len(images))
+    parts = np.array_split(chosen, -(-len(chosen) // EVALUATION_BATCH_IMAGES))
+    own, done = list[tuple[int, float, int]](), 0  # number of the part, its loss, its correct images
     with autocast():
-        for part in np.array_split(mine, max(1, len(mine) // EVALUATION_BATCH_IMAGES)):
+        for number in range(team.rank, len(parts), team.size):
+            progress.update(done)
+            part = parts[number]
             batch = make_image_batch(images.images[part], images.labels[part]).to(team.device)
             logits = module.compute_logits(batch.images).float()
             faults.at("evaluate")
-            sums[0] += F.cross_entropy(logits, batch.labels, reduction="sum").double().cpu()
-            sums[1] += (logits.argmax(-1) == batch.labels).sum().cpu()
-            sums[2] += len(part)
-    loss, correct, count = sum_over_workers(team, sums)
-    return Scores({"loss": loss / count, "accuracy": 100.0 * correct / count})
+            loss = F.cross_entropy(logits, batch.labels, reduction="sum").double().item()
+            own.append((number, loss, int((logits.argmax(-1) == batch.labels).sum())))
+            done += len(part)
+    progress.finish(done)
+    scored = sorted(part for parts in team.gather(own) for part in parts)
+    loss, correct = (sum(part[1] for part in scored), sum(part[2] for part in scored))
+    return Scores({"loss": loss / len(chosen), "accuracy": 100.0 * correct / len(chosen)})
 
 
 class ClassifierConfig(TypedDict):

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.data.corpus.batches import GlobalBatch, Order
+from lockstep.tasks.scoring import ScoringProgress
 from lockstep.team import Team
 
 Autocast = Callable[[], AbstractContextManager[object]]
@@ -40,6 +41,7 @@ class Scores:
     values: dict[str, float]
     signature: str = ""  # of sacreBLEU
     examples: tuple[tuple[str, str, str], ...] = ()  # source, translation, reference
+    limited: int = 0  # sentences whose translation or reference search.max_words cuts
 
 
 class Task(Protocol):
@@ -71,8 +73,9 @@ class Task(Protocol):
         """Returns a micro-batch for a trial forward pass. It must not change the model."""
         ...
 
-    def evaluate(self, module: nn.Module, team: Team, autocast: Autocast) -> Scores:
-        """Evaluates the module, which is in evaluation mode. All workers of the team call it together."""
+    def evaluate(self, module: nn.Module, team: Team, autocast: Autocast, progress: ScoringProgress) -> Scores:
+        """Evaluates the module, which is in evaluation mode. All workers of the team call it together. `progress` says
+        which examples to score, and must be told of every few that are scored: it ends the evaluation at a stop signal."""
         ...
 
     def export(self, module: nn.Module, folder: Path) -> None:

@@ -1,6 +1,5 @@
 """Translation: sentence pairs, an encoder-decoder, label-smoothed cross-entropy, sacreBLEU."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +13,18 @@ from lockstep import faults
 from lockstep.ablation import read_ablation
 from lockstep.data.corpus.batches import GlobalBatch, Order, Position, split_by_words
 from lockstep.data.corpus.binary_corpus import Corpus, ParallelSet
+from lockstep.data.corpus.vocabulary import Vocabulary
 from lockstep.data.data_settings import BatchSettings
 from lockstep.models.make_model import TranslationModel, make_model
 from lockstep.models.model_settings import TranslationSettings
 from lockstep.models.packed import Layout, choose_cuts
 from lockstep.tasks.output_loss import cross_entropy
-from lockstep.tasks.task import Autocast, Scores, sum_over_workers, write_model
+from lockstep.tasks.piece_matches import PieceMatches
+from lockstep.tasks.scoring import ScoringProgress, assign_longest_first
+from lockstep.tasks.task import Autocast, Scores, write_model
 from lockstep.team import Team
-from lockstep.translate.decode import compute_bleu, translate_packed
+from lockstep.translate.decode import compute_bleu, search_packed
+from lockstep.translate.search import find_limits
 from lockstep.translate.search_settings import SearchSettings
 
 
@@ -143,8 +146,8 @@ class Translation:
     def example(self) -> PairBatch:
         return make_pair_batch(self.pairs, np.array([0]), self.corpus.vocabulary.bos)
 
-    def evaluate(self, module: nn.Module, team: Team, autocast: Autocast) -> Scores:
-        return evaluate(module, self.corpus, "validation", self.search, team, autocast)
+    def evaluate(self, module: nn.Module, team: Team, autocast: Autocast, progress: ScoringProgress) -> Scores:
+        return evaluate(module, self.corpus, "validation", self.search, team, autocast, progress)
 
     def export(self, module: nn.Module, folder: Path) -> None:
         assert isinstance(module, TranslationLoss)
@@ -158,71 +161,97 @@ class Translation:
         (folder / "vocabulary.model").write_bytes(self.corpus.vocabulary.model)
 
 
+@dataclass(frozen=True)
+class PartScores:
+    """What one worker found out about one part of a held-out set."""
+
+    number: int  # of the part
+    sums: list[float]  # loss, target words, and the counts of PieceMatches
+    translations: list[tuple[int, str]]  # by the index of the sentence
+    limited: int  # sentences whose translation or reference search.max_words cuts
+
+
 @torch.no_grad()
 def evaluate(
-    module: nn.Module, corpus: Corpus, name: str, search: SearchSettings, team: Team, autocast: Autocast
+    module: nn.Module,
+    corpus: Corpus,
+    name: str,
+    search: SearchSettings,
+    team: Team,
+    autocast: Autocast,
+    progress: ScoringProgress,
 ) -> Scores:
-    """Returns loss, sacreBLEU and Eval_BLEU_Score on a held-out set. Each worker translates a part of the sentences."""
+    """Returns loss, sacreBLEU and Eval_BLEU_Score on a held-out set. The parts into which it is cut and the order in which
+    they are added do not depend on the number of workers, so neither does the result."""
     assert isinstance(module, TranslationLoss)
-    pairs, vocabulary = corpus.set(name), corpus.vocabulary
-    by_length = np.argsort(pairs.source.lengths, kind="stable")[::-1]
-    mine = by_length[team.rank :: team.size]
-    loss, matches = torch.zeros(2, dtype=torch.float64), PieceMatches()  # loss is [sum, words]
-    hypotheses: list[tuple[int, str]] = []
+    pairs = corpus.set(name)
+    chosen = progress.begin(len(pairs))
+    parts = cut_into_parts(chosen, pairs.source.lengths, search)
+    work = [estimate_work(pairs.source.lengths[part], search) for part in parts]
+    scorer = PartScorer(module, pairs, corpus.vocabulary, search, team.device, progress)
     with autocast():
-        for part in split_by_words(mine, pairs.source.lengths, search.batch_words):
-            batch = make_pair_batch(pairs, part, vocabulary.bos).to(team.device)
-            logits = module.model.logits(module.compute_vectors(batch)).float()  # [target words, vocabulary]
-            loss[0] += F.cross_entropy(logits, batch.target_out, reduction="sum").double().cpu()
-            loss[1] += batch.target_words
-            matches.add(logits.argmax(-1), batch.target_out, batch.target_layout)
-            faults.at("evaluate")
-            texts = translate_packed(module.model, batch.source, batch.source_layout, search, vocabulary)
-            hypotheses += zip(part.tolist(), texts, strict=True)
-    sums = sum_over_workers(team, torch.cat([loss, matches.counts]))
-    by_index = dict(pair for part in team.gather(hypotheses) for pair in part)
-    translations = [by_index[i] for i in range(len(by_index))]
-    sources, references = corpus.texts(name)
+        own = [scorer.score(number, parts[number]) for number in assign_longest_first(work, team.size)[team.rank]]
+    progress.finish(scorer.done)
+    scored = sorted((part for parts in team.gather(own) for part in parts), key=lambda part: part.number)
+    sums = torch.tensor([part.sums for part in scored], dtype=torch.float64).sum(0).tolist()
+    by_index = dict(pair for part in scored for pair in part.translations)
+    sources, references = ([texts[i] for i in chosen] for texts in corpus.texts(name))
+    translations = [by_index[i] for i in chosen.tolist()]
     score, signature = compute_bleu(translations, references)
     examples = tuple(zip(sources[:10], translations[:10], references[:10], strict=True))
     values = {"loss": sums[0] / sums[1], "sacrebleu": score, "Eval_BLEU_Score": PieceMatches.compute_score(sums[2:])}
-    return Scores(values, signature, examples)
+    return Scores(values, signature, examples, sum(part.limited for part in scored))
 
 
-class PieceMatches:
-    """Counts for `Eval_BLEU_Score`, a metric of an older recipe: BLEU from 0 to 1 over the pieces of teacher-forced argmax
-    predictions. It is comparable with the curves of that recipe only."""
+@dataclass
+class PartScorer:
+    """Scores one part of a held-out set after another."""
 
-    ORDERS = 4
+    module: TranslationLoss
+    pairs: ParallelSet
+    vocabulary: Vocabulary
+    search: SearchSettings
+    device: torch.device
+    progress: ScoringProgress
+    done: int = 0  # sentences scored so far
 
-    def __init__(self) -> None:
-        self.counts = torch.zeros(
-            2 * self.ORDERS + 2, dtype=torch.float64
-        )  # matches and predictions of each order, then both lengths
-
-    def add(self, predictions: Tensor, target: Tensor, layout: Layout) -> None:
-        """Counts the n-grams of packed predictions `[words]` that occur in their target sentences `[words]`."""
-        cuts = np.cumsum(layout.lengths)[:-1]
-        pairs = zip(np.split(predictions.cpu().numpy(), cuts), np.split(target.cpu().numpy(), cuts), strict=True)
-        for prediction, reference in pairs:
-            prediction, reference = prediction[:-1], reference[:-1]  # without the end mark
-            self.counts[-2] += len(prediction)
-            self.counts[-1] += len(reference)
-            for n in range(1, self.ORDERS + 1):
-                predicted, expected = _count_ngrams(prediction, n), _count_ngrams(reference, n)
-                self.counts[2 * n - 2] += sum(min(count, expected[gram]) for gram, count in predicted.items())
-                self.counts[2 * n - 1] += predicted.total()
-
-    @classmethod
-    def compute_score(cls, counts: list[float]) -> float:
-        """Returns the score for counts that were summed over the workers."""
-        precisions = [counts[2 * n] / max(1.0, counts[2 * n + 1]) for n in range(cls.ORDERS)]
-        if min(precisions) == 0.0:
-            return 0.0
-        brevity = min(1.0, float(np.exp(1.0 - counts[-1] / max(1.0, counts[-2]))))
-        return brevity * float(np.exp(np.mean(np.log(precisions))))
+    def score(self, number: int, part: np.ndarray) -> PartScores:
+        """Computes the loss of these sentences and translates them."""
+        model, matches = self.module.model, PieceMatches()
+        batch = make_pair_batch(self.pairs, part, self.vocabulary.bos).to(self.device)
+        logits = model.logits(self.module.compute_vectors(batch)).float()  # [target words, vocabulary]
+        loss = F.cross_entropy(logits, batch.target_out, reduction="sum").double().item()
+        matches.add(logits.argmax(-1), batch.target_out, batch.target_layout)
+        faults.at("evaluate")
+        self.progress.update(self.done)
+        pieces = search_packed(
+            *(model, batch.source, batch.source_layout, self.search, self.vocabulary),
+            on_position=lambda ended: self.progress.update(self.done + ended),
+        )
+        self.done += len(part)
+        longest = np.maximum([len(one) for one in pieces], self.pairs.target.lengths[part] - 1)  # without end marks
+        return PartScores(
+            number,
+            sums=[loss, batch.target_words, *matches.counts.tolist()],
+            translations=list(zip(part.tolist(), self.vocabulary.decode(pieces), strict=True)),
+            limited=int((longest >= (self.search.max_words or np.inf)).sum()),
+        )
 
 
-def _count_ngrams(ids: np.ndarray, n: int) -> Counter[tuple[int, ...]]:
-    values = ids.tolist()
-    return Counter(tuple(values[i : i + n]) for i in range(len(values) - n + 1))
+LEAST_PARTS, PART_WORDS = 12, 250
+"""A held-out set is cut into at least so many parts, so that workers can share it evenly, unless parts had fewer source
+words than this."""
+STEP_COST = 8
+"""What a position costs beside its sentences, as a number of sentences."""
+
+
+def cut_into_parts(chosen: np.ndarray, source_lengths: np.ndarray, search: SearchSettings) -> list[np.ndarray]:
+    """Cuts sentences into parts of similar lengths, the longest sentences first. Each part is translated at once."""
+    longest_first = chosen[np.argsort(-source_lengths[chosen].astype(np.int64), kind="stable")]
+    words = max(PART_WORDS, int(source_lengths[chosen].sum()) // LEAST_PARTS)
+    return split_by_words(longest_first, source_lengths, min(words, search.batch_words))
+
+
+def estimate_work(source_lengths: np.ndarray, search: SearchSettings) -> float:
+    """Returns how long it takes to translate these sentences at once, in sentences times positions."""
+    return float(find_limits(source_lengths, search).max()) * (STEP_COST + len(source_lengths))

@@ -10,6 +10,9 @@ from lockstep.watch.console import ConsoleProgress
 from lockstep.watch.sampler import to_scalars
 from lockstep.watch.tensorboard_writer import TensorBoardWriter
 
+EXAMPLES = {"words": "sentences", "images": "images"}
+"""What is evaluated, by the unit in which a task counts."""
+
 
 class Display:
     """The terminal and TensorBoard of a run; the primary worker has one."""
@@ -42,13 +45,17 @@ class Display:
         self._board.add_scalars(self._reached, {"train_loss": loss} | values)
         self._progress.step(self._reached, loss if loss == loss else None, rate, line["seconds"])
 
+    def evaluating(self, done: int, total: int) -> None:
+        self._progress.evaluating(done, total, EXAMPLES.get(self._task.unit, "examples"))
+
     def evaluation(self, step: int, scores: Scores, seconds: float, best: bool) -> None:
         named = {"eval_loss" if name == "loss" else name: value for name, value in scores.values.items()}
         self._board.add_scalars(step, named)
         figures = [f"loss {scores.values['loss']:.3f}"] if "loss" in scores.values else []
         figures += [f"{name} {scores.values[name]:.2f}" for name in {self._task.metric} - {"loss"}]
         shown = f"step {step:,}: {', '.join(figures)}"
-        self.say(f"{shown}{' (best so far)' if best else ''}, {seconds:.1f} s", "green" if best else "")
+        limited = f", {scores.limited:,} limited by search.max_words" if scores.limited else ""
+        self.say(f"{shown}{' (best so far)' if best else ''}, {seconds:.1f} s{limited}", "green" if best else "")
 
     def sample(self, line: Line) -> None:
         """Called by the sampler's thread. TensorBoard opens with the first step, which it must not delay."""

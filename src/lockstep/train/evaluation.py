@@ -1,9 +1,13 @@
 """When a run is evaluated, what an evaluation changes, and when training ends."""
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from inspect import signature
+
+from torch import nn
 
 from lockstep.ablation import Ablation
 from lockstep.errors import LockstepError
@@ -11,9 +15,33 @@ from lockstep.parallel.strategy import Snapshot
 from lockstep.run.best import Evaluation
 from lockstep.run.checkpoint import Progress
 from lockstep.run.journal import Journal
-from lockstep.tasks.task import Task
+from lockstep.tasks.scoring import ScoringProgress
+from lockstep.tasks.task import Scores, Task
+from lockstep.team import Team
 from lockstep.train.display import Display
 from lockstep.train.train_settings import TrainSettings
+
+LINE_EVERY_SECONDS = 1.0
+"""Between two lines of the journal that say how far an evaluation is."""
+
+
+@dataclass
+class EvaluationDisplay:
+    """Shows how far one evaluation is, in the journal and on the terminal."""
+
+    step: int
+    attempt: int
+    journal: Journal
+    display: Display | None
+    _last_line: float = -math.inf
+
+    def show(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self._last_line >= LINE_EVERY_SECONDS:
+            self._last_line = now
+            self.journal.write("evaluating", step=self.step, done=done, of=total, attempt=self.attempt)
+        if self.display is not None:
+            self.display.evaluating(done, total)
 
 
 @dataclass
@@ -26,6 +54,7 @@ class Evaluator:
     autocast: Callable[[], AbstractContextManager[object]]
     attempt: int
     ablation: Ablation
+    wants_stop: Callable[[], bool]  # whether this worker, or one that evaluates apart from it, wants to stop
     display: Display | None = None  # of the primary worker
 
     def is_evaluated(self, step: int) -> bool:
@@ -50,13 +79,13 @@ class Evaluator:
 
     def evaluate(self, snapshot: Snapshot, progress: Progress) -> bool:
         """Evaluates on the validation set and notes the result in `progress`; returns whether it is the best so far. All
-        workers of the snapshot's team get the same result."""
+        workers of the snapshot's team get the same result, or raise EvaluationStopped."""
         if snapshot.team is None:
             return False
         begin = time.perf_counter()
-        snapshot.module.eval()
-        scores = self.task.evaluate(snapshot.module, snapshot.team, self.autocast)
-        snapshot.module.train()
+        shown = EvaluationDisplay(progress.step, self.attempt, self.journal, self.display)
+        scoring = ScoringProgress(snapshot.team, self.wants_stop, shown.show, self.settings.evaluate_sentences)
+        scores = self._score(snapshot.module, snapshot.team, scoring)
         seconds = time.perf_counter() - begin
         higher_is_better, best = self.task.higher_is_better, progress.best
         evaluation = Evaluation(progress.step, scores.values[self.task.metric], scores.values.get("loss"))
@@ -66,6 +95,7 @@ class Evaluator:
         if is_best:
             progress.best = evaluation
         progress.score, progress.loss = evaluation.score, evaluation.loss
+        progress.is_evaluation_missed = False
         self.journal.write(
             "evaluation",
             step=progress.step,
@@ -75,10 +105,21 @@ class Evaluator:
             best=is_best,
             attempt=self.attempt,
             examples=[] if self.display is None else [list(example) for example in scores.examples],
+            scored=scoring.total or None,
+            limited=scores.limited,
         )
         if self.display is not None:
             self.display.evaluation(progress.step, scores, seconds, is_best)
         return is_best
+
+    def _score(self, module: nn.Module, team: Team, scoring: ScoringProgress) -> Scores:
+        module.eval()
+        try:
+            if len(signature(self.task.evaluate).parameters) < 4:  # a user's task that cannot be stopped
+                return self.task.evaluate(module, team, self.autocast)  # type: ignore[call-arg]
+            return self.task.evaluate(module, team, self.autocast, scoring)
+        finally:
+            module.train()
 
     def count_skipped(self, progress: Progress, step: int, applied: bool) -> None:
         """Counts steps whose gradient was not finite, and ends the run after too many in a row."""

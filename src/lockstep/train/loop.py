@@ -16,6 +16,7 @@ from lockstep.parallel.strategy import Claim, Context, Pause, Strategy
 from lockstep.run.checkpoint import Progress
 from lockstep.run.directory import RunDirectory
 from lockstep.run.journal import Journal
+from lockstep.tasks.scoring import EvaluationStopped
 from lockstep.tasks.task import GlobalBatch, MicroBatch, Task
 from lockstep.team import Team
 from lockstep.train import precision
@@ -182,15 +183,31 @@ class Loop:
         with self.strategy.snapshot() as snapshot:
             if saves:  # first: an evaluation takes long, and the run may die in it
                 self.checkpointer.save(snapshot, self.progress)
-            if evaluates:
+            if not evaluates:
+                return reason
+            try:
                 is_best = self.evaluator.evaluate(snapshot, self.progress)
-                stop = self.strategy.agree(0.0, self.stop_signal.name is not None).stop
-                reason = reason or self.evaluator.reason_to_stop(self.progress) or ("signal" if stop else None)
-                if saves:
-                    self.checkpointer.note_score(snapshot, self.progress)
-                elif is_best or reason:
+            except EvaluationStopped:
+                reason = self._stop_in_evaluation(reason)
+                if reason is not None and not saves:
                     self.checkpointer.save(snapshot, self.progress)
+                return reason
+            stop = self.strategy.agree(0.0, self.stop_signal.name is not None).stop
+            reason = reason or self.evaluator.reason_to_stop(self.progress) or ("signal" if stop else None)
+            if saves:
+                self.checkpointer.note_score(snapshot, self.progress)
+            elif is_best or reason:
+                self.checkpointer.save(snapshot, self.progress)
         return reason
+
+    def _stop_in_evaluation(self, reason: str | None) -> str | None:
+        """Returns why to stop after a signal ended an evaluation: the resumed run repeats it. Workers that evaluate by
+        themselves only ask to stop, and do so together with the others after a later step, if there is one."""
+        self.progress.is_evaluation_missed = True
+        if reason is None and (self.strategy.elastic or not self.strategy.takes_every_step):
+            self.strategy.agree(0.0, stop=True)
+            return None
+        return "signal"
 
     def _set_up_strategy(self) -> None:
         device, settings = self.team.device, self.config.train
@@ -209,7 +226,15 @@ class Loop:
         self.step = Step(
             self.strategy, self.clock, self.probes, self.journal, autocast, device, settings.seed, self.attempt
         )
-        self.evaluator = Evaluator(settings, self.task, self.journal, autocast, self.attempt, self.ablation)
+        self.evaluator = Evaluator(
+            settings,
+            self.task,
+            self.journal,
+            autocast,
+            self.attempt,
+            self.ablation,
+            lambda: self.strategy.hear_stop(self.stop_signal.name is not None),
+        )
 
     def _resume(self) -> None:
         """Continues from a live peer's state, otherwise from the newest whole checkpoint, if there is one."""
@@ -231,7 +256,7 @@ class Loop:
         """Whether the run stopped or died between its last checkpoint and that step's evaluation."""
         if self.strategy.healed or self.progress.score is not None or self.progress.step == 0:
             return False
-        return self.evaluator.is_evaluated(self.progress.step)
+        return self.progress.is_evaluation_missed or self.evaluator.is_evaluated(self.progress.step)
 
     def _make_up_evaluation(self) -> str | None:
         """Makes the missed evaluation; returns why to stop, the same for all workers. Asynchronous workers start when the
@@ -240,7 +265,10 @@ class Loop:
         with self.strategy.snapshot() as snapshot:
             if not self.strategy.takes_every_step:
                 self.team.gather(None)
-            self.evaluator.evaluate(snapshot, self.progress)
+            try:
+                self.evaluator.evaluate(snapshot, self.progress)
+            except EvaluationStopped:
+                return self._stop_in_evaluation(reason_before)
             self.checkpointer.note_score(snapshot, self.progress)
         reason = self.evaluator.reason_to_stop(self.progress)
         if self.strategy.takes_every_step:

@@ -15,6 +15,9 @@ class TrainSettings(Settings):
     evaluate_every: int | None = Field(1000, ge=1)
     """Steps between two evaluations on the validation set; the last step is always evaluated too. null: never evaluate,
     when only the speed matters."""
+    evaluate_sentences: int | None = Field(None, ge=1)
+    """Score at most this many sentences or images in each evaluation, also the last one: an even sample of the validation
+    set, always the same. Scores of different samples cannot be compared. null: score all."""
     checkpoint_every: int = Field(1000, ge=1)
     """Steps between two checkpoints; the last step is always saved too. A crash loses at most this many steps."""
     keep_last: int = Field(2, ge=1)

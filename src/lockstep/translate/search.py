@@ -1,6 +1,6 @@
 """Batched beam search over any model that can compute the logits of one more word."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -36,11 +36,18 @@ class Decodable(Protocol[M, C]):
 
 @torch.inference_mode()
 def search(
-    model: Decodable[M, C], ids: Tensor, lengths: np.ndarray, settings: SearchSettings, bos: int, eos: int
+    model: Decodable[M, C],
+    ids: Tensor,
+    lengths: np.ndarray,
+    settings: SearchSettings,
+    bos: int,
+    eos: int,
+    on_position: Callable[[int], None] = lambda done: None,
 ) -> list[list[int]]:
     """Returns the best translation of every packed source sentence, without its end mark.
 
-    A sentence leaves the batch when it is done, so that later steps compute only the others.
+    A sentence leaves the batch when it is done, so that later steps compute only the others. `on_position` is called after
+    each position with the number of sentences that are done; it may raise to end the search.
     """
     layout = Layout.from_lengths(lengths).to(ids.device)
     caches = model.start(model.encode(ids, layout), layout, settings.beam)
@@ -61,7 +68,15 @@ def search(
             hypotheses = hypotheses[remaining]
         for cache in caches:
             cache.select(hypotheses.flatten(), remaining)
+        on_position(len(lengths) - len(beams.sentences))
     return results
+
+
+def find_limits(lengths: np.ndarray, settings: SearchSettings) -> np.ndarray:
+    """Returns the most words that the translation of each sentence may have, with its end mark, from the words of the
+    sentences."""
+    limits = (torch.from_numpy(np.asarray(lengths)) * settings.max_ratio + 10).long().numpy()
+    return limits if settings.max_words is None else limits.clip(max=settings.max_words)
 
 
 @dataclass
@@ -85,7 +100,7 @@ class _Beams:
         scores[:, 0] = 0.0  # all hypotheses start equal, so only one of them may branch
         return cls(
             sentences=torch.arange(rows, device=device),
-            limits=(torch.from_numpy(np.asarray(lengths)) * settings.max_ratio + 10).long().to(device),
+            limits=torch.from_numpy(find_limits(lengths, settings)).to(device),
             scores=scores,
             words=torch.full((rows, beam, 1), bos, device=device),
             ended_scores=torch.full((rows, beam), -torch.inf, device=device),

@@ -17,3 +17,6 @@ class SearchSettings(Settings):
     """Source words (pieces) translated at once. Lower it if memory runs out."""
     max_ratio: float = Field(2.0, gt=0.0)
     """Longest translation: this many times the number of source pieces, plus ten."""
+    max_words: int | None = Field(512, ge=1)
+    """Longest translation in pieces, however long its source is. A translation that reaches it is cut off there; an
+    evaluation says how many sentences were. null: no limit."""

@@ -26,7 +26,7 @@ class ConsoleProgress:
     def __init__(self, log: Path, steps: int, start: int, unit: str = "words") -> None:
         self._log: TextIO = log.open("a", encoding="utf-8")
         self._console = Console(stderr=True)  # stdout is for results
-        self._steps, self._start, self._unit = steps, start, unit
+        self._steps, self._reached, self._unit = steps, start, unit
         self._step_seconds: float | None = None  # smoothed
         self._rate = 0.0  # units per second, smoothed
         self._last_line = time.monotonic()
@@ -49,21 +49,31 @@ class ConsoleProgress:
             seconds = 0.95 * self._step_seconds + 0.05 * min(seconds, MAX_STEP_RATIO * self._step_seconds)
         self._step_seconds = seconds
         self._rate = units_per_second if not self._rate else 0.95 * self._rate + 0.05 * units_per_second
-        now = time.monotonic()
-        is_due = now - self._last_line > LINE_EVERY_SECONDS
-        if self._bar is None and not is_due:
-            return
         loss_text = "loss   -  " if loss is None else f"loss {loss:.3f}"
         eta = format_duration(self._step_seconds * (self._steps - step))
         text = f"{loss_text}  {self._rate:,.0f} {self._unit}/s  ETA {eta}"
         if self._bar is not None:
             self._bar.update(self._task, completed=step, description=text)
-        if is_due:
-            self._last_line = now
-            line = f"step {step:,}/{self._steps:,}  {text}"
-            if self._bar is None:
-                self._console.print(line, highlight=False)
-            self._write(line)
+        self._reached = step
+        self._print_if_due(text)
+
+    def _print_if_due(self, text: str) -> None:
+        """Writes a line to the log every few seconds, and to the terminal if there is no bar."""
+        now = time.monotonic()
+        if now - self._last_line <= LINE_EVERY_SECONDS:
+            return
+        self._last_line = now
+        line = f"step {self._reached:,}/{self._steps:,}  {text}"
+        if self._bar is None:
+            self._console.print(line, highlight=False)
+        self._write(line)
+
+    def evaluating(self, done: int, total: int, unit: str) -> None:
+        """Updates the progress during an evaluation."""
+        text = f"evaluating {done:,}/{total:,} {unit}"
+        if self._bar is not None:
+            self._bar.update(self._task, description=text)
+        self._print_if_due(text)
 
     def print_line(self, message: str, style: str = "") -> None:
         """Prints a line above the progress bar."""

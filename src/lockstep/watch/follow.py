@@ -17,6 +17,7 @@ EVENT_TEXTS = {
     "resume": "resumed from step {step:,}",
     "heal": "healed from a peer",
     "step": "trains",
+    "evaluating": "evaluating {done:,} of {of:,}",
     "evaluation": "evaluated",
     "checkpoint": "saved step {step:,}",
     "fault": "{what}",

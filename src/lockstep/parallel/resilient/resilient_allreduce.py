@@ -23,6 +23,7 @@ from lockstep.parallel.resilient.membership import Lineage, Membership, QuorumVi
 from lockstep.parallel.resilient.quorum import PeerState, Quorum
 from lockstep.parallel.strategy import Agreed, B, BatchSplitter, Claim, Outcome, Snapshot, Strategy
 from lockstep.parallel.strategy_settings import ResilientSettings
+from lockstep.run import environment_variables
 from lockstep.run.checkpoint import Progress
 
 
@@ -210,6 +211,15 @@ class Resilient(Strategy):
         counts. A wish to stop travels with the next step."""
         self._wants_stop = stop
         return self._agreed
+
+    def hear_stop(self, stop: bool) -> bool:
+        """Workers of our own launcher leave a mark for each other. Other engines signal every worker."""
+        folder = environment_variables.start_folder()
+        if folder is None:
+            return stop
+        if stop:
+            (folder / "stop").touch()
+        return (folder / "stop").exists()
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:

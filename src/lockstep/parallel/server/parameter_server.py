@@ -290,6 +290,9 @@ class ParameterServers(Strategy):
             self.queue.close()
         return Agreed(loss_sum, False)
 
+    def hear_stop(self, stop: bool) -> bool:
+        return stop or (not self.sync and self.queue.is_closing())
+
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
         """In async mode worker 0 copies the model, and the others continue while it evaluates and saves."""

@@ -41,6 +41,10 @@ class WorkQueue:
             self.store.set("last", str(self._first - 1 + steps))
         self._closed = True
 
+    def is_closing(self) -> bool:
+        """Whether a worker has asked to let no new step begin."""
+        return self.store.add("closing", 0) > 0
+
     def mark_done(self, claim: Claim[B]) -> None:
         number = self._number(claim.step, claim.part)
         self.store.set(f"done/{number}", "1")
