@@ -80,7 +80,7 @@ def print_json(value: Mapping[str, object] | Sequence[object]) -> None:
 
 def duration(seconds: float) -> str:
     """`12.3 s` below a minute, else a clock such as `1:02:05`."""
-    from lockstep.watch.console import format_duration
+    from lockstep.watch.eta import format_duration
 
     return f"{seconds:.1f} s" if seconds < 60 else format_duration(seconds)
 

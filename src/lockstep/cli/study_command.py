@@ -265,7 +265,7 @@ class _StudyProgress:
             print("Stopped. The finished trials are saved: the same command continues.", file=sys.stderr)
 
     def begin(self, cell: "Cell", done: int, total: int, remaining: float | None) -> None:
-        from lockstep.watch.console import format_duration
+        from lockstep.watch.eta import format_duration
 
         left = "" if remaining is None else f", about {format_duration(remaining)} to go"
         self._trial = f"trial {done + 1} of {total}{left}: {cell.label}, batch {cell.batch:,}"

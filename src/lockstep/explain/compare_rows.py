@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from lockstep.explain.compare_runs import Difference, RunComparison
 from lockstep.explain.formatting import flops
-from lockstep.watch.console import format_duration
+from lockstep.watch.eta import format_duration
 
 Row = tuple[str, ...]
 Value = TypeVar("Value")

@@ -61,6 +61,33 @@ class Checkpointer:
         """Returns the checkpoint of this step, if there is one."""
         return read_checkpoint(self._path(progress))
 
+    def ensure_saved(self, progress: Progress) -> None:
+        """Saves the last checkpoint or its score again, if a worker died before it had done so."""
+        checkpoint = self.find(progress)
+        if checkpoint is not None and checkpoint.score == progress.score:
+            return
+        with self.strategy.snapshot() as snapshot:
+            if checkpoint is None:
+                self.save(snapshot, progress)
+            else:
+                self.note_score(snapshot, progress)
+
+    def resume(self, progress: Progress, attempt: int) -> Progress:
+        """Continues from a live peer's state, otherwise from the newest whole checkpoint, if there is one. Returns where
+        the run stands."""
+        peer_progress = self.strategy.synchronize(progress)
+        if peer_progress is not None:
+            return peer_progress
+        checkpoint, reset = self.find_newest(), list[str]()
+        if checkpoint is not None:
+            progress, reset = self.load(checkpoint)
+        branch = self.strategy.start_branch(progress)
+        if checkpoint is None and attempt == 1 and not branch:
+            return progress  # the first start of a run
+        name = None if checkpoint is None else checkpoint.path.name
+        self.journal.write("resume", step=progress.step, attempt=attempt, checkpoint=name, reset=reset, **branch)
+        return progress
+
     def find_newest(self) -> Checkpoint | None:
         """Returns the newest whole checkpoint, and removes what an interrupted launch left half-written."""
         deciders = self.team.deciders()

@@ -6,7 +6,9 @@ from lockstep.run.directory import RunDirectory
 from lockstep.run.journal import Line, StepLine
 from lockstep.tasks.task import Scores, Task
 from lockstep.train.precision import is_emulated
+from lockstep.train.train_settings import TrainSettings
 from lockstep.watch.console import ConsoleProgress
+from lockstep.watch.eta import Eta
 from lockstep.watch.sampler import to_scalars
 from lockstep.watch.tensorboard_writer import TensorBoardWriter
 
@@ -17,10 +19,11 @@ EXAMPLES = {"words": "sentences", "images": "images"}
 class Display:
     """The terminal and TensorBoard of a run; the primary worker has one."""
 
-    def __init__(self, run: RunDirectory, task: Task, workers: int, steps: int, start: int) -> None:
+    def __init__(self, run: RunDirectory, task: Task, workers: int, settings: TrainSettings, start: int) -> None:
         self._task, self._workers = task, workers
+        eta = Eta(settings.steps, settings.evaluate_every, settings.checkpoint_every)
         self._board = TensorBoardWriter(run.tensorboard, start)
-        self._progress = ConsoleProgress(run.console, steps, start, task.unit)
+        self._progress = ConsoleProgress(run.console, eta, start, task.unit)
         self._reached = start
 
     def say(self, sentence: str, style: str = "") -> None:

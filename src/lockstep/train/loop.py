@@ -64,7 +64,7 @@ class Loop:
         self.stop_signal, self.clock = StopSignal(), PhaseClock(self.team.device)
         self.micro_batches = MicroBatchMaker(self.task, self.team.device, self.ablation, WARMUP_STEPS)
         self._set_up_strategy()
-        self._resume()
+        self.progress = self.checkpointer.resume(self.progress, self.attempt)
         self._open_display()
         self.last_warmup_step = self.progress.step + WARMUP_STEPS
         sources = WORKER_SOURCES | (HOST_SOURCES if self.samples_host else {})
@@ -227,30 +227,11 @@ class Loop:
             self.strategy, self.clock, self.probes, self.journal, autocast, device, settings.seed, self.attempt
         )
         self.evaluator = Evaluator(
-            settings,
-            self.task,
-            self.journal,
-            autocast,
-            self.attempt,
-            self.ablation,
-            lambda: self.strategy.hear_stop(self.stop_signal.name is not None),
+            settings, self.task, self.journal, autocast, self.attempt, self.ablation, self._wants_stop
         )
 
-    def _resume(self) -> None:
-        """Continues from a live peer's state, otherwise from the newest whole checkpoint, if there is one."""
-        peer_progress = self.strategy.synchronize(self.progress)
-        if peer_progress is not None:
-            self.progress = peer_progress
-            return
-        checkpoint, reset = self.checkpointer.find_newest(), list[str]()
-        if checkpoint is not None:
-            self.progress, reset = self.checkpointer.load(checkpoint)
-        branch = self.strategy.start_branch(self.progress)
-        if checkpoint is None and self.attempt == 1 and not branch:
-            return  # the first start of a run
-        name = None if checkpoint is None else checkpoint.path.name
-        facts = {"checkpoint": name, "reset": reset} | branch
-        self.journal.write("resume", step=self.progress.step, attempt=self.attempt, **facts)
+    def _wants_stop(self) -> bool:
+        return self.strategy.hear_stop(self.stop_signal.name is not None)
 
     def _missed_evaluation(self) -> bool:
         """Whether the run stopped or died between its last checkpoint and that step's evaluation."""
@@ -278,16 +259,8 @@ class Loop:
         return reason_before
 
     def _ensure_saved(self, progress: Progress) -> None:
-        """Saves the last checkpoint or its score again, if a worker died before it had done so."""
-        self.progress = progress
-        checkpoint = self.checkpointer.find(progress)
-        if self.ablation.active or (checkpoint is not None and checkpoint.score == progress.score):
-            return
-        with self.strategy.snapshot() as snapshot:
-            if checkpoint is None:
-                self.checkpointer.save(snapshot, progress)
-            else:
-                self.checkpointer.note_score(snapshot, progress)
+        if not self.ablation.active:
+            self.checkpointer.ensure_saved(progress)
 
     def _start_prefetcher(self) -> Prefetcher[Prefetched]:
         batches = self.task.batches(self.progress.epoch, self.progress.cursor)
@@ -298,7 +271,7 @@ class Loop:
     def _open_display(self) -> None:
         if not self.team.primary:
             return
-        self.display = Display(self.run, self.task, self.team.size, self.config.train.steps, self.progress.step)
+        self.display = Display(self.run, self.task, self.team.size, self.config.train, self.progress.step)
         self.evaluator.display = self.display
         if self._missed_evaluation() or self.evaluator.reason_to_stop(self.progress) is None:
             self.display.announce_start(

@@ -8,26 +8,18 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
+from lockstep.watch.eta import Eta
+
 LINE_EVERY_SECONDS = 15.0
-MAX_STEP_RATIO = 10.0
-"""A step counts as at most this many times the usual one, so that a suspended machine does not distort the ETA."""
-
-
-def format_duration(seconds: float) -> str:
-    """Formats seconds as a clock: 3725 -> '1:02:05'."""
-    minutes, seconds = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
 class ConsoleProgress:
     """Shows the progress of a run on the terminal and in `console.log`."""
 
-    def __init__(self, log: Path, steps: int, start: int, unit: str = "words") -> None:
+    def __init__(self, log: Path, eta: Eta, start: int, unit: str = "words") -> None:
         self._log: TextIO = log.open("a", encoding="utf-8")
         self._console = Console(stderr=True)  # stdout is for results
-        self._steps, self._reached, self._unit = steps, start, unit
-        self._step_seconds: float | None = None  # smoothed
+        self._eta, self._reached, self._unit = eta, start, unit
         self._rate = 0.0  # units per second, smoothed
         self._last_line = time.monotonic()
         self._bar: Progress | None = None
@@ -40,30 +32,31 @@ class ConsoleProgress:
                 console=self._console,
                 refresh_per_second=4,
             )
-            self._task = self._bar.add_task("starting", total=steps, completed=start)
+            self._task = self._bar.add_task("starting", total=eta.steps, completed=start)
             self._bar.start()
 
     def step(self, step: int, loss: float | None, units_per_second: float, seconds: float) -> None:
         """Updates the progress after a step. It is cheap: another thread redraws the terminal."""
-        if self._step_seconds is not None:
-            seconds = 0.95 * self._step_seconds + 0.05 * min(seconds, MAX_STEP_RATIO * self._step_seconds)
-        self._step_seconds = seconds
+        self._eta.step(step, seconds)
         self._rate = units_per_second if not self._rate else 0.95 * self._rate + 0.05 * units_per_second
+        self._reached = step
+        if self._bar is None and not self._is_line_due():
+            return
         loss_text = "loss   -  " if loss is None else f"loss {loss:.3f}"
-        eta = format_duration(self._step_seconds * (self._steps - step))
-        text = f"{loss_text}  {self._rate:,.0f} {self._unit}/s  ETA {eta}"
+        text = f"{loss_text}  {self._rate:,.0f} {self._unit}/s  ETA {self._eta.describe()}"
         if self._bar is not None:
             self._bar.update(self._task, completed=step, description=text)
-        self._reached = step
         self._print_if_due(text)
+
+    def _is_line_due(self) -> bool:
+        return time.monotonic() - self._last_line > LINE_EVERY_SECONDS
 
     def _print_if_due(self, text: str) -> None:
         """Writes a line to the log every few seconds, and to the terminal if there is no bar."""
-        now = time.monotonic()
-        if now - self._last_line <= LINE_EVERY_SECONDS:
+        if not self._is_line_due():
             return
-        self._last_line = now
-        line = f"step {self._reached:,}/{self._steps:,}  {text}"
+        self._last_line = time.monotonic()
+        line = f"step {self._reached:,}/{self._eta.steps:,}  {text}"
         if self._bar is None:
             self._console.print(line, highlight=False)
         self._write(line)
