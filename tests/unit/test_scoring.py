@@ -1,6 +1,7 @@
 """Scoring a held-out set: who scores what, when workers agree to stop, and that the result does not depend on them."""
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -56,11 +57,20 @@ def teams(workers: int) -> list[Team]:
     return [ThreadTeam(rank, workers, CPU, exchange=exchange) for rank in range(workers)]
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """The models are too small for more."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     """Sentences of letters, one of which is far longer than the others."""
     folder = tmp_path_factory.mktemp("letters")
-    lines = [" ".join(LETTERS[(i * j) % 8] for j in range(1, 3 + i % 9)) for i in range(400)]
+    lines = [" ".join(LETTERS[(i * j) % 8] for j in range(1, 3 + i % 9)) for i in range(200)]
     lines[123] = " ".join(LETTERS[i % 8] for i in range(700))
     for language in ("en", "de"):
         (folder / f"train.{language}").write_text("".join(f"{line}\n" for line in lines[:100]))
@@ -100,7 +110,7 @@ def test_the_evaluation_says_how_many_sentences_are_limited(corpus: Corpus) -> N
     few = {"beam": 1, "max_ratio": 0.01}  # an untrained model writes until the limit: ten pieces, or max_words
     assert score(corpus, 1, SearchSettings(**few, max_words=512)).limited == 1, "one reference is longer"
     assert score(corpus, 1, SearchSettings(**few, max_words=None)).limited == 0
-    assert score(corpus, 1, SearchSettings(**few, max_words=5)).limited > 300
+    assert score(corpus, 1, SearchSettings(**few, max_words=5)).limited > 150
 
 
 def test_one_very_long_sentence_keeps_one_worker_busy_and_the_others_share_the_rest(corpus: Corpus) -> None:
@@ -126,7 +136,7 @@ def test_a_sample_is_even_and_always_the_same(corpus: Corpus) -> None:
     search = SearchSettings(beam=1, max_words=10)
     sample = score(corpus, 1, search, limit=20)
     assert score(corpus, 2, search, limit=20) == sample
-    assert [source for source, _, _ in sample.examples] == corpus.texts("validation")[0][: 10 * 20 : 20]
+    assert [source for source, _, _ in sample.examples] == corpus.texts("validation")[0][: 10 * 10 : 10]
 
 
 def test_workers_meet_only_every_half_a_second_and_all_stop_when_one_wants_to() -> None:

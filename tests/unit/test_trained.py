@@ -178,3 +178,14 @@ def test_advice_for_images_names_augmentation_and_not_dropout(tmp_path: Path) ->
     (stop,) = [one.what for one in report.advice if "stop near step 200" in one.what]
     assert "data.augment.cutout" in stop
     assert "dropout" not in stop
+
+
+def test_the_answer_says_what_the_scores_leave_out(tmp_path: Path) -> None:
+    run = MadeUp(tmp_path)
+    run.config(train={"steps": 20})
+    run.launch(range(1, 21), workers=1, stop=None)
+    facts = {"scores": {"loss": 2.0, "sacrebleu": 20.0}, "seconds": 1.0, "best": True, "attempt": 1, "examples": []}
+    run.write(0, "evaluation", step=20, **facts, scored=200, available=1014, limited=3)
+    text = trained.answer(Evidence(Record.open(tmp_path))).text
+    assert "The scores are those of 200 of the 1,014 validation examples." in text
+    assert "search.max_words cut the translation or reference of 3 of them" in text

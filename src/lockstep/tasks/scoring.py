@@ -34,13 +34,14 @@ class ScoringProgress:
     show: Callable[[int, int], None] = _ignore  # is told the examples that all workers have scored, and their number
     limit: int | None = None  # the most examples to score
     clock: Callable[[], float] = time.monotonic
-    total: int = field(default=0, init=False)
+    available: int = field(default=0, init=False)  # the examples of the set
+    total: int = field(default=0, init=False)  # those that are scored
     _last_meeting: float = field(default=0.0, init=False)
 
     def begin(self, count: int) -> np.ndarray:
         """Begins to score a held-out set of `count` examples. Returns the indices of those to score, in rising order: all,
         or an even sample of `limit`, always the same one."""
-        self.total = count if self.limit is None else min(self.limit, count)
+        self.available, self.total = count, count if self.limit is None else min(self.limit, count)
         self._last_meeting = self.clock()
         self.show(0, self.total)
         return np.arange(self.total, dtype=np.int64) * count // max(1, self.total)

@@ -5,6 +5,7 @@ import torch
 from lockstep.run.directory import RunDirectory
 from lockstep.run.journal import Line, StepLine
 from lockstep.tasks.task import Scores, Task
+from lockstep.train.evaluation_cost import EvaluationCost
 from lockstep.train.precision import is_emulated
 from lockstep.train.train_settings import TrainSettings
 from lockstep.watch.console import ConsoleProgress
@@ -24,7 +25,7 @@ class Display:
         eta = Eta(settings.steps, settings.evaluate_every, settings.checkpoint_every)
         self._board = TensorBoardWriter(run.tensorboard, start)
         self._progress = ConsoleProgress(run.console, eta, start, task.unit)
-        self._reached = start
+        self._reached, self._cost = start, EvaluationCost(settings)
 
     def say(self, sentence: str, style: str = "") -> None:
         self._progress.print_line(sentence, style)
@@ -43,6 +44,7 @@ class Display:
         own = line["scope"] == "worker"
         rate = (line["words"]["target"] * self._workers if own else line["global_target_words"]) / line["seconds"]
         self._reached, loss = line["step"], line["loss"]
+        self._cost.add_step(line["seconds"])
         values = {"learning_rate": line["lr"], f"{self._task.unit}_per_second": rate, "grad_norm": line["grad_norm"]}
         values |= {f"phase/{name}": seconds / line["seconds"] for name, seconds in line["phases"].items()}
         self._board.add_scalars(self._reached, {"train_loss": loss} | values)
@@ -51,7 +53,7 @@ class Display:
     def evaluating(self, done: int, total: int) -> None:
         self._progress.evaluating(done, total, EXAMPLES.get(self._task.unit, "examples"))
 
-    def evaluation(self, step: int, scores: Scores, seconds: float, best: bool) -> None:
+    def evaluation(self, step: int, scores: Scores, seconds: float, best: bool, scored: int) -> None:
         named = {"eval_loss" if name == "loss" else name: value for name, value in scores.values.items()}
         self._board.add_scalars(step, named)
         figures = [f"loss {scores.values['loss']:.3f}"] if "loss" in scores.values else []
@@ -59,6 +61,10 @@ class Display:
         shown = f"step {step:,}: {', '.join(figures)}"
         limited = f", {scores.limited:,} limited by search.max_words" if scores.limited else ""
         self.say(f"{shown}{' (best so far)' if best else ''}, {seconds:.1f} s{limited}", "green" if best else "")
+        self._cost.add_evaluation(seconds, scored)
+        advice = self._cost.advise()
+        if advice:
+            self.say(advice, "yellow")
 
     def sample(self, line: Line) -> None:
         """Called by the sampler's thread. TensorBoard opens with the first step, which it must not delay."""

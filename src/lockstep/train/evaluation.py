@@ -106,10 +106,11 @@ class Evaluator:
             attempt=self.attempt,
             examples=[] if self.display is None else [list(example) for example in scores.examples],
             scored=scoring.total or None,
+            available=scoring.available or None,
             limited=scores.limited,
         )
         if self.display is not None:
-            self.display.evaluation(progress.step, scores, seconds, is_best)
+            self.display.evaluation(progress.step, scores, seconds, is_best, scoring.total)
         return is_best
 
     def _score(self, module: nn.Module, team: Team, scoring: ScoringProgress) -> Scores:

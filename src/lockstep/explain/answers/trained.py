@@ -8,6 +8,8 @@ from lockstep.explain.formatting import count, number, plural, precise, score_ti
 from lockstep.explain.measures.convergence import LEARNING, TRAINED, Convergence, ScoreSeries
 from lockstep.explain.measures.curves import Estimate, count_recent
 from lockstep.explain.pages import charts
+from lockstep.explain.reading.record import Record
+from lockstep.run.standing import as_integer
 
 QUESTION = "Is the model fully trained?"
 
@@ -23,7 +25,22 @@ def answer(evidence: Evidence) -> Answer:
     ]
     tones: dict[str, Tone] = {TRAINED: "good", LEARNING: "mind"}
     tone = tones.get(convergence.verdict, "unknown")
-    return Answer(QUESTION, convergence.verdict, _write_text(convergence), tone, figures, drawn)
+    text = _write_text(convergence) + _describe_scoring(evidence.record)
+    return Answer(QUESTION, convergence.verdict, text, tone, figures, drawn)
+
+
+def _describe_scoring(record: Record) -> str:
+    """Says what the scores leave out: examples beside a sample, and what is longer than search.max_words."""
+    last = record.evaluations[-1] if record.evaluations else {}
+    scored, available = as_integer(last.get("scored")), as_integer(last.get("available"))
+    limited, text = as_integer(last.get("limited")), ""
+    if scored is not None and available is not None and scored < available:
+        text += f" The scores are those of {count(scored)} of the {count(available)} validation examples."
+    if limited:
+        text += (
+            f" In the last evaluation search.max_words cut the translation or reference of {count(limited)} of them."
+        )
+    return text
 
 
 def _write_text(convergence: Convergence) -> str:
