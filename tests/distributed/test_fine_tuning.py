@@ -81,6 +81,7 @@ def test_scores_both_test_texts_with_both_models(domain: Domain, tmp_path: Path)
     ]
     assert [score["sentences"] for score in tests["scores"]] == [10, 10, 12, 12]
     assert tests["known"] == 0
+    assert tests["pieces_per_word"]["new"] == pytest.approx(tests["pieces_per_word"]["old"], rel=0.2)
     evaluated = json.loads(lockstep("evaluate", run, "--json").stdout)
     assert tests["scores"][0]["sacrebleu"] == pytest.approx(evaluated["sacrebleu"])
     old = json.loads(lockstep("evaluate", domain.base, "--json").stdout)
@@ -127,7 +128,7 @@ def test_says_when_the_old_test_text_was_trained_on(tiny: Tiny, domain: Domain, 
     lockstep("train", domain.config, *settings, "train.steps=1", "--run", run)
     report = (run / "report.md").read_text()
     assert "Its score is too good: 12 sentences of the old test text occurred in the training text" in report
-    assert "This run has no test text." in report
+    assert "The new text has no test set." in report
 
 
 def test_refuses_sizes_that_do_not_fit(domain: Domain, tmp_path: Path) -> None:

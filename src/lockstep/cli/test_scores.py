@@ -37,6 +37,7 @@ class FineTuningScores(TypedDict):
     sha256: str  # of its weights
     scores: list[TextScore]
     missing: list[str]  # sentences about what could not be scored
+    pieces_per_word: dict[str, float]  # of the new and the old training text; many pieces: the vocabulary fits badly
     known: int  # sentences of the old test text that are in the training text of this run
 
 
@@ -54,7 +55,9 @@ def score_tests(folder: Path, say: Callable[[str], None]) -> FineTuningScores | 
     if before is not None and before["sha256"] == digest:
         return before
     old_run = Path(start["model"]).parent.parent.parent
-    texts, missing = _open_texts(config, old_run)
+    corpora, missing = _open_corpora(config, old_run)
+    texts = {name: corpus for name, corpus in corpora.items() if corpus.has("test")}
+    missing += [f"The {name} text has no test set." for name in corpora if name not in texts]
     models: dict[Literal["start", "result"], Path] = {"result": result}
     if (Path(start["model"]) / WEIGHTS).is_file():
         models["start"] = Path(start["model"])
@@ -72,32 +75,30 @@ def score_tests(folder: Path, say: Callable[[str], None]) -> FineTuningScores | 
         "sha256": digest,
         "scores": scores,
         "missing": missing,
-        "known": _count_known(texts["old"], prepare(config.data)) if "old" in texts else 0,
+        "pieces_per_word": {name: _measure_pieces(corpus) for name, corpus in corpora.items()},
+        "known": _count_known(corpora["old"], corpora["new"]) if "old" in texts else 0,
     }
     write_json(run.tests, scored)
     return scored
 
 
-def _open_texts(config: RunConfig, old_run: Path) -> tuple[dict[Literal["new", "old"], Corpus], list[str]]:
-    """Returns the corpora that have a test text, and a sentence about each that has none."""
-    missing: list[str] = []
-    texts: dict[Literal["new", "old"], Corpus] = {}
+def _open_corpora(config: RunConfig, old_run: Path) -> tuple[dict[Literal["new", "old"], Corpus], list[str]]:
+    """Returns the corpora of this run and of the run it started from, and a sentence if the old one cannot be opened."""
     new = prepare(config.data)
-    if new.has("test"):
-        texts["new"] = new
-    else:
-        missing.append("This run has no test text.")
     try:
         if not (old_run / "config.yaml").is_file():
             raise LockstepError("The start model is not in a run folder, which would name its test text.", "")
         old = prepare(load(old_run / "config.yaml", []).data)
-        if not old.has("test"):
-            raise LockstepError("The run that it started from has no test text.", "")
-        if old.digest != new.digest:
-            texts["old"] = old
     except LockstepError as error:
-        missing.append(f"Forgetting was not measured: {error.message}")
-    return texts, missing
+        return {"new": new}, [f"Forgetting was not measured: {error.message}"]
+    return ({"new": new} if old.digest == new.digest else {"new": new, "old": old}), []
+
+
+def _measure_pieces(corpus: Corpus) -> float:
+    """Returns the pieces per word of the training text, both sides together."""
+    counts = corpus.facts["sets"]["train"]
+    pieces = counts["source_words"] + counts["target_words"] - 2 * counts["lines"]  # without end-of-sentence tokens
+    return pieces / max(1, counts["source_plain_words"] + counts["target_plain_words"])
 
 
 def _count_known(old: Corpus, new: Corpus) -> int:

@@ -12,6 +12,8 @@ from lockstep.explain.reading.json_access import get_dict, get_number, list_dict
 from lockstep.explain.reading.record import Record
 
 TEXTS = {"new": "new test text", "old": "old test text"}
+WORSE = 1.25
+"""The vocabulary fits badly if words of the new text have this many times the pieces of the old text's."""
 METRICS = {"sacrebleu": "sacreBLEU", "chrf": "chrF"}
 
 
@@ -53,6 +55,13 @@ def make_fine_tuning(record: Record) -> FineTuning | None:
     sentences += [sentence for text in TEXTS if (sentence := _describe_change(scores, text))]
     missing = tests.get("missing")
     sentences += [str(sentence) for sentence in missing] if isinstance(missing, list) else []
+    pieces = get_dict(tests.get("pieces_per_word"))
+    new, old = get_number(pieces.get("new")), get_number(pieces.get("old"))
+    if new and old and new > WORSE * old:
+        sentences.append(
+            f"The vocabulary fits the new text badly: it cuts a word into {number(new, 2)} pieces, of the old text into "
+            f"{number(old, 2)}. So a step covers fewer words, and a run with a vocabulary of its own may overtake this one."
+        )
     if known := get_number(tests.get("known")):
         trained = f"{plural(known, 'sentence')} of the old test text"
         sentences.append(f"Its score is too good: {trained} occurred in the training text of this run.")
