@@ -1,16 +1,29 @@
 """Sentences on stderr for the person who runs a command. Outside `cli/`, no other module prints there."""
 
 import sys
+from typing import TextIO
 
 from lockstep.errors import LockstepError
+
+_terminal: TextIO | None = None
+
+
+def terminal() -> TextIO:
+    """Returns the stream that a person reads: stderr, or what it was before `stderr_log` redirected it."""
+    return sys.stderr if _terminal is None else _terminal
+
+
+def set_terminal(stream: TextIO | None) -> None:
+    global _terminal
+    _terminal = stream
 
 
 def print_error(error: LockstepError) -> None:
     """Prints what went wrong and, on a separate line, what to do about it."""
-    print(f"Error: {error.message}", file=sys.stderr)
+    print(f"Error: {error.message}", file=terminal())
     if error.remedy:
-        print(f"       {error.remedy}", file=sys.stderr)
+        print(f"       {error.remedy}", file=terminal())
 
 
 def warn(sentence: str) -> None:
-    print(sentence, file=sys.stderr)
+    print(sentence, file=terminal())

@@ -8,7 +8,9 @@ import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
+from lockstep import stderr_log
 from lockstep.errors import LockstepError
+from lockstep.notices import warn
 
 
 def die_with_parent(parent: int | None = None) -> None:
@@ -37,7 +39,7 @@ def run_then_exit(work: Callable[[], object], report: Callable[[LockstepError], 
     except KeyboardInterrupt:
         code = 130
     except Exception:
-        traceback.print_exc()
+        warn("\n".join(filter(None, [traceback.format_exc().rstrip(), stderr_log.describe_log()])))
         code = 1
     sys.stdout.flush()
     sys.stderr.flush()

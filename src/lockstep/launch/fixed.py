@@ -115,6 +115,8 @@ def _find_cause(failed: list[ChildProcess]) -> LockstepError:
         if reported is None and child.exit_code != -signal.SIGTERM:
             is_error = child.exit_code is not None and child.exit_code > 0
             is_killed = child.exit_code == -signal.SIGKILL
-            hint = " (out of memory?)" if is_killed else "; see its message above" if is_error else ""
+            kind, number = child.name.lower().split()
+            log = f"; see logs/{kind}-{int(number):04d}.log in the run folder"
+            hint = " (out of memory?)" if is_killed else "; see its message above" if is_error else log
             return LockstepError(f"{child.describe_exit()}{hint}.", RESUME)
     return errors.get("lost") or LockstepError("The workers were stopped by SIGTERM.", RESUME)

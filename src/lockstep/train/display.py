@@ -21,7 +21,7 @@ class Display:
     """The terminal and TensorBoard of a run; the primary worker has one."""
 
     def __init__(self, run: RunDirectory, task: Task, workers: int, settings: TrainSettings, start: int) -> None:
-        self._task, self._workers = task, workers
+        self._task, self._workers, self._steps = task, workers, settings.steps
         eta = Eta(settings.steps, settings.evaluate_every, settings.checkpoint_every)
         self._board = TensorBoardWriter(run.tensorboard, start)
         self._progress = ConsoleProgress(run.console, eta, start, task.unit)
@@ -63,7 +63,7 @@ class Display:
         self.say(f"{shown}{' (best so far)' if best else ''}, {seconds:.1f} s{limited}", "green" if best else "")
         self._cost.add_evaluation(seconds, scored)
         advice = self._cost.advise()
-        if advice:
+        if advice and step < self._steps:
             self.say(advice, "yellow")
 
     def sample(self, line: Line) -> None:

@@ -7,6 +7,8 @@ from lockstep.train.train_settings import TrainSettings
 
 FAIR_SHARE = 0.1
 """Evaluations may take this share of the time before the person is told."""
+LEAST_SECONDS = 1.0
+"""Nobody waits for evaluations that took less than this together."""
 LEAST_EXAMPLES = 100
 """A score of fewer sentences says little: that is not suggested."""
 
@@ -35,7 +37,7 @@ class EvaluationCost:
     def advise(self) -> str | None:
         """Returns, once, a sentence about evaluations that take too long, with settings that help."""
         share = self.evaluation_seconds / ((self.step_seconds + self.evaluation_seconds) or 1.0)
-        is_early = self.evaluations < 2 or self.steps == 0
+        is_early = self.evaluations < 2 or self.steps == 0 or self.evaluation_seconds < LEAST_SECONDS
         if self.is_told or is_early or share <= FAIR_SHARE or self.settings.evaluate_every is None:
             return None
         self.is_told = True

@@ -23,6 +23,7 @@ from lockstep.process import run_then_exit
 from lockstep.remote.place import is_remote, working_folder
 from lockstep.run import environment_variables
 from lockstep.run.directory import RunDirectory
+from lockstep.stderr_log import open_log, redirect_stderr
 from lockstep.train.choices import Choices
 from lockstep.train.memory import keep_memory, touch_memory
 from lockstep.train.resume import (
@@ -48,8 +49,15 @@ if TYPE_CHECKING:
 
 
 def train(config: RunConfig, place: str | Path) -> str:
-    """Trains as the worker that the environment names, in a folder or at an address; returns why training ended. After a
-    failure process groups are not destroyed: NCCL would wait for peers that wait for this worker. Its exit ends theirs."""
+    """Trains as the worker that the environment names, in a folder or at an address; returns why training ended. What
+    libraries write to stderr goes to a log of the run."""
+    with redirect_stderr(is_alone=environment_variables.world_size() == 1):
+        return _join_and_train(config, place)
+
+
+def _join_and_train(config: RunConfig, place: str | Path) -> str:
+    """After a failure process groups are not destroyed: NCCL would wait for peers that wait for this worker. Its exit ends
+    theirs."""
     keep_memory()
     touched = touch_memory(config)
     gc.disable()  # imports make many objects and no garbage
@@ -63,14 +71,14 @@ def train(config: RunConfig, place: str | Path) -> str:
         if team.serving:
             from lockstep.parallel.server.parameter_server import serve
 
-            serve(team)
+            serve(team, lambda: open_log(RunDirectory(working_folder(place)).logs, team.rank, team.size))
             reason = "served"
         else:
             reason = _enter_and_train(config, RunDirectory(working_folder(place), str(place)), team, place)
     except RuntimeError as error:
         if _out_of_memory(error):
             raise _too_large(team.rank, config) from error
-        text, signs = str(error), ("Connection", "peer", "gloo", "Timed out", "NCCL")
+        text, signs = str(error), ("Connection", "peer", "gloo", "Timed out", "NCCL", "Broken pipe")
         if team.size + team.servers > 1 and any(sign in text for sign in signs):
             raise LostPeer(team.rank, text) from error
         raise
@@ -136,8 +144,6 @@ def _enter_and_train(config: RunConfig, run: RunDirectory, team: "Team", place: 
 
 def _enter_and_train_elastic(config: RunConfig, run: RunDirectory, team: "Team", place: str | Path) -> str:
     """Trains as one of several workers that may die and come back. They share the lock; the first writes the records."""
-    from lockstep.stderr_log import redirect_stderr
-
     if is_remote(place):
         raise LockstepError(
             f"strategy.name=resilient cannot train at {place}: any of its workers may have to save.",
@@ -157,9 +163,7 @@ def _enter_and_train_elastic(config: RunConfig, run: RunDirectory, team: "Team",
         if first:
             check_foreign(run)
         check_state(run, config, read_ablation())
-        run.logs.mkdir(exist_ok=True)
-        with redirect_stderr(run.logs / f"worker-{team.rank:04d}.log"):
-            return _train(config, run, team, None, (lambda: run.let_in(lock)) if first else (lambda: None))
+        return _train(config, run, team, None, (lambda: run.let_in(lock)) if first else (lambda: None))
 
 
 def _train(
@@ -199,6 +203,7 @@ def _train(
     deciders.all_do(lambda: check_shared(run, choices.launch, config.train.timeout_seconds))
     journal = deciders.all_do(lambda: Journal(run.journal, team.rank))
     try:
+        open_log(run.logs, team.rank, team.size)
         _journal_launch(journal, choices, team, strategy, task, ablation, changed, start_facts)
         loop = _make_loop(config, run, task, strategy, team, journal, choices, hosts, mirror, ablation, start)
         gc.enable()

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
+from lockstep.notices import terminal
 from lockstep.watch.eta import Eta
 
 LINE_EVERY_SECONDS = 15.0
@@ -18,7 +19,7 @@ class ConsoleProgress:
 
     def __init__(self, log: Path, eta: Eta, start: int, unit: str = "words") -> None:
         self._log: TextIO = log.open("a", encoding="utf-8")
-        self._console = Console(stderr=True)  # stdout is for results
+        self._console = Console(file=terminal())  # stdout is for results
         self._eta, self._reached, self._unit = eta, start, unit
         self._rate = 0.0  # units per second, smoothed
         self._last_line = time.monotonic()

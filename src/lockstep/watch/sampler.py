@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypedDict, TypeVar
 
+from lockstep import stderr_log
 from lockstep.run.journal import Journal, Line
 
 T = TypeVar("T")
@@ -188,6 +189,7 @@ class Sampler:
         self._journal.write("system", **facts)
         if self._show is not None:
             self._show(facts)
+        stderr_log.truncate_if_long()
 
     def _try_source(self, name: str, action: Callable[[], T]) -> T | None:
         """Returns the result of a source, or None when it fails; then it is left out from now on."""

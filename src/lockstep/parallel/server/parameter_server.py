@@ -77,12 +77,14 @@ def share_layout(layout: ShardLayout | None) -> tuple[dist.ProcessGroup, ShardLa
     return group, layouts[0]
 
 
-def serve(team: Team) -> None:
-    """Runs a dedicated server until all workers have left. It ignores signals: the workers obey them."""
+def serve(team: Team, on_start: Callable[[], None]) -> None:
+    """Runs a dedicated server until all workers have left. It ignores signals: the workers obey them. `on_start` is called
+    when the workers have settled the run."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     torch.set_num_threads(1)
     group, layout = share_layout(None)
+    on_start()
     cpu = torch.device("cpu")
     shard = layout.make_shard(team.rank - team.size, cpu, cpu)
     dead: dict[int, BaseException] = {}
