@@ -2,15 +2,30 @@
 
 import io
 import os
+import stat
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TextIO
 
 import typer
+
+if TYPE_CHECKING:
+    from lockstep.translate.translator import Translation, Translator
+
+LINES_AT_ONCE = 512
+MOST_NUMBERS = 5
+"""Line numbers that a warning lists."""
 
 
 def translate(
     run: Annotated[str, typer.Argument(help="A run folder or address, a checkpoint folder or a model folder.")],
+    text: Annotated[
+        list[str] | None, typer.Argument(help="A sentence to translate; default: --input or stdin.")
+    ] = None,
     source: Annotated[
         Path | None, typer.Option("--input", "-i", help="Text file with one sentence per line; default: stdin.")
     ] = None,
@@ -26,40 +41,40 @@ def translate(
         bool, typer.Option("--json", help="Print one JSON object per line, with source and translation.")
     ] = False,
 ) -> None:
-    """Translate text with a trained model, one sentence per line. Without --input, type sentences and press Enter."""
-    import contextlib
-    import json
+    """Translate text with a trained model: a sentence, a file with one sentence per line, or what you type.
 
+    Every line of the input gives one line. A line that is longer than any sentence of the training text is translated
+    sentence by sentence, and a warning says so.
+
+    `lockstep translate runs/demo "The dog sleeps."`
+
+    `lockstep translate runs/demo -i news.en -o news.de`
+    """
     from lockstep.cli.common import find_model_folder
     from lockstep.errors import LockstepError
     from lockstep.remote.fetch_run import fetch_model
     from lockstep.team import pick_device
     from lockstep.translate.translator import Translator
 
+    _check_files(text or [], source, output)
     overrides: dict[str, object] = {"beam": beam, "length_penalty": length_penalty}
     search = {name: value for name, value in overrides.items() if value is not None}
     translator = Translator.load(
         find_model_folder(fetch_model(run, checkpoint), checkpoint), search, str(pick_device("auto", 0))
     )
-    with contextlib.ExitStack() as files:
-        if source is not None and output is not None and output.exists() and output.samefile(source):
-            raise LockstepError(f"{output} is the input as well.", "Choose another --output.", code=2)
+    with ExitStack() as files:
         try:
-            if isinstance(sys.stdin, io.TextIOWrapper):
-                sys.stdin.reconfigure(encoding="utf-8-sig", errors="strict", newline="\n")
-            read = sys.stdin if source is None else files.enter_context(source.open(encoding="utf-8-sig", newline="\n"))
+            read: BinaryIO = sys.stdin.buffer if source is None else files.enter_context(source.open("rb"))
             write = sys.stdout if output is None else files.enter_context(output.open("w", encoding="utf-8"))
         except OSError as error:
             raise LockstepError(
                 f"{error.filename} cannot be opened: {error.strerror}.", "Check the path.", code=2
             ) from None
-        interactive = source is None and read.isatty()
-        if interactive:
-            print("Type a sentence and press Enter; Ctrl-D ends.", file=sys.stderr)
+        if text:
+            read = io.BytesIO(" ".join(text).encode(errors="surrogateescape"))
         try:
-            for text, translation in translator.stream(read, 1 if interactive else 512):
-                result = {"source": text, "translation": translation}
-                print(json.dumps(result, ensure_ascii=False) if as_json else translation, file=write, flush=interactive)
+            _translate_lines(translator, read, write, as_json, str(source or "The input"))
+            write.flush()
         except BrokenPipeError:  # for example `| head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except OSError as error:
@@ -67,7 +82,138 @@ def translate(
             raise LockstepError(
                 f"{what} cannot be written: {error.strerror}.", "Check the disk and try again."
             ) from None
+
+
+def _check_files(text: list[str], source: Path | None, output: Path | None) -> None:
+    from lockstep.errors import LockstepError
+
+    if text and source is not None:
+        raise LockstepError("There is a sentence and an --input.", "Give one of them.", code=2)
+    if len(text) == 1 and Path(text[0]).is_file():
+        raise LockstepError(f"{text[0]} is a file.", f"To translate its lines: --input {text[0]}", code=2)
+    if source is not None and output is not None and output.exists() and output.samefile(source):
+        raise LockstepError(f"{output} is the input as well.", "Choose another --output.", code=2)
+
+
+def _translate_lines(translator: "Translator", read: BinaryIO, write: TextIO, as_json: bool, name: str) -> None:
+    """Translates every line of `read`, and warns once at the end about lines that were too long."""
+    import json
+
+    from lockstep.notices import warn
+
+    is_interactive = read.isatty()
+    if is_interactive:
+        print("Type a sentence and press Enter; Ctrl-D ends.", file=sys.stderr)
+    long_lines = _LongLines(translator.limit)
+    with _Progress(read, write) as progress:
+        results = translator.stream(_decode(read, name), 1 if is_interactive else LINES_AT_ONCE, progress.add_bytes)
+        for number, (source, translation) in enumerate(results, start=1):
+            result = {"source": source, "translation": translation.text}
+            print(json.dumps(result, ensure_ascii=False) if as_json else translation.text, file=write)
+            long_lines.add(number, translation)
+            progress.add_line()
+            if is_interactive:
+                write.flush()
+    for sentence in long_lines.describe():
+        warn(sentence)
+
+
+def _decode(read: BinaryIO, name: str) -> Iterator[str]:
+    from lockstep.errors import LockstepError
+
+    for number, line in enumerate(read, start=1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError:
-            raise LockstepError(
-                f"{source or 'The input'} is not UTF-8 text.", "Convert it, for example with iconv."
-            ) from None
+            remedy = "Convert it, for example with iconv."
+            raise LockstepError(f"{name} is not UTF-8 text: see line {number:,}.", remedy) from None
+
+
+@dataclass
+class _LongLines:
+    """The lines that were too long for the model, for one warning about all of them."""
+
+    limit: int
+    split: list[int] = field(default_factory=list)
+    cut: list[int] = field(default_factory=list)
+    copied: list[int] = field(default_factory=list)
+    missing: list[int] = field(default_factory=list)
+    cut_sentences: int = 0
+    copied_words: int = 0
+
+    def add(self, number: int, translation: "Translation") -> None:
+        for numbers, happened in (
+            (self.split, translation.parts > 1),
+            (self.cut, translation.cut_sentences > 0 and translation.parts > 1),
+            (self.copied, translation.copied_words > 0),
+            (self.missing, translation.is_missing),
+        ):
+            if happened:
+                numbers.append(number)
+        self.cut_sentences += translation.cut_sentences if translation.parts > 1 else 0
+        self.copied_words += translation.copied_words
+
+    def describe(self) -> Iterator[str]:
+        if self.split:
+            were = "was" if len(self.split) == 1 else "were"
+            what = f"longer than the model translates at once ({self.limit:,} pieces)"
+            yield f"{_list_lines(self.split)} {were} {what} and {were} translated sentence by sentence."
+        if self.cut:
+            sentences, were = _count(self.cut_sentences, "sentence")
+            yield f"{_list_lines(self.cut)}: {sentences} {were} too long as well and {were} divided at commas or words."
+        if self.copied:
+            words, were = _count(self.copied_words, "word")
+            yield f"{_list_lines(self.copied)}: {words} {were} too long to translate and {were} copied."
+        if self.missing:
+            yield f"{_list_lines(self.missing)}: the model translated a part to nothing."
+
+
+def _count(number: int, noun: str) -> tuple[str, str]:
+    return (f"1 {noun}", "was") if number == 1 else (f"{number:,} {noun}s", "were")
+
+
+def _list_lines(numbers: list[int]) -> str:
+    """`Line 3`, `Lines 3, 5 and 9`, `1,200 lines (3, 5, 9, 10, 12, ...)`."""
+    names = [f"{number:,}" for number in numbers[:MOST_NUMBERS]]
+    if len(numbers) > MOST_NUMBERS:
+        return f"{len(numbers):,} lines ({', '.join(names)}, ...)"
+    return f"Line {names[0]}" if len(names) == 1 else f"Lines {', '.join(names[:-1])} and {names[-1]}"
+
+
+class _Progress:
+    """A bar on stderr while a file is translated, unless the translations go to the same terminal."""
+
+    def __init__(self, read: BinaryIO, write: TextIO) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+        size = _measure_file(read)
+        columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+        is_hidden = not size or not sys.stderr.isatty() or write.isatty()
+        self._bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=is_hidden)
+        self._task = self._bar.add_task("starting", total=size)
+        self._begin, self._lines = time.monotonic(), 0
+
+    def __enter__(self) -> "_Progress":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
+
+    def add_bytes(self, count: int) -> None:
+        self._bar.advance(self._task, count)
+
+    def add_line(self) -> None:
+        self._lines += 1
+        rate = self._lines / (time.monotonic() - self._begin)
+        self._bar.update(self._task, advance=1, description=f"{self._lines:,} lines, {rate:,.0f} lines/s")
+
+
+def _measure_file(read: BinaryIO) -> int | None:
+    """Returns the bytes of a file; None if it is not a file, such as a pipe."""
+    try:
+        facts = os.fstat(read.fileno())
+    except OSError:  # the input is a sentence
+        return None
+    return facts.st_size if stat.S_ISREG(facts.st_mode) else None

@@ -156,6 +156,7 @@ class Translation:
             "languages": self.corpus.facts["languages"],
             "search": self.search.model_dump(mode="json"),
             "vocabulary_size": self.corpus.vocabulary.size,
+            "source_longest": int(self.order.source_lengths.max()),  # pieces, with the end mark
         }
         write_model(folder, module.model, config)
         (folder / "vocabulary.model").write_bytes(self.corpus.vocabulary.model)

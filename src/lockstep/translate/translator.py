@@ -1,7 +1,7 @@
 """Translates text with a trained model."""
 
-import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -11,19 +11,56 @@ from pydantic import TypeAdapter
 
 from lockstep.data.corpus.batches import split_by_words
 from lockstep.data.corpus.vocabulary import Vocabulary
+from lockstep.data.text.languages import uses_spaces
+from lockstep.files import read_json
 from lockstep.models.make_model import TranslationModel, make_model
 from lockstep.models.model_settings import NamedTranslation, TranslationSettings
 from lockstep.models.packed import Layout
 from lockstep.run.checkpoint import read_model_config, report_unusable
 from lockstep.translate.decode import translate_packed
 from lockstep.translate.search_settings import SearchSettings
+from lockstep.translate.sentences import Parts, split_to_fit
+
+UNKNOWN_LIMIT = 250
+"""Pieces that a model translates at once when its folder does not say: the default of data.max_pieces."""
+LEAST_LIMIT = 8
+CHUNK_CHARACTERS = 1 << 18
+"""Lines are decoded together until they have this many characters."""
+COUNTED_AT_ONCE = 4096
+LINE_BREAKS = str.maketrans("\r\n", "  ")
+"""A model can write them, because every byte is a piece. A line has one line of translation."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The translation of a line. A line that the model cannot translate at once has several parts. Some of its sentences
+    may have been divided at clauses or words, and words that are too long were copied."""
+
+    text: str
+    parts: int = 1
+    cut_sentences: int = 0
+    copied_words: int = 0
+    is_missing: bool = False
+    """Did the model return an empty text for a part that is not empty?"""
 
 
 class Translator:
-    """The model, vocabulary and search settings of one checkpoint."""
+    """The model, vocabulary and search settings of one checkpoint.
 
-    def __init__(self, model: TranslationModel, vocabulary: Vocabulary, search: SearchSettings) -> None:
+    `limit` is the number of pieces of the longest source sentence in training. Models translate longer text badly: most of
+    it is left out. So longer lines are split into sentences.
+    """
+
+    def __init__(
+        self,
+        model: TranslationModel,
+        vocabulary: Vocabulary,
+        search: SearchSettings,
+        limit: int = UNKNOWN_LIMIT,
+        languages: tuple[str, str] = ("", ""),
+    ) -> None:
         self.model, self.vocabulary, self.search = model, vocabulary, search
+        self.limit, self.languages = limit, languages
 
     @classmethod
     def load(cls, folder: Path, search: dict[str, object] | None = None, device: str = "cpu") -> Self:
@@ -40,11 +77,44 @@ class Translator:
             )
             model.load_state_dict(weights)
             settings = SearchSettings.model_validate(config["search"] | (search or {}))
-        return cls(model.to(device).eval(), vocabulary, settings)
+            source, target = config["languages"]
+            limit = _read_limit(folder, config.get("source_longest"))
+        return cls(model.to(device).eval(), vocabulary, settings, limit, (source, target))
+
+    def translate(self, texts: list[str]) -> list[str]:
+        """Returns the translations in the order of the texts."""
+        return [translation.text for translation in self.translate_each(texts)]
+
+    def translate_each(self, texts: list[str], report: Callable[[int], None] = lambda size: None) -> list[Translation]:
+        """Returns the translations in the order of the texts, and calls `report` with the UTF-8 bytes of every batch
+        of source text that is done."""
+        split = [self._split(text, size) for text, size in zip(texts, self._count_pieces(texts), strict=True)]
+        sources = [part for parts in split for i, part in enumerate(parts.texts) if i not in parts.untranslatable]
+        targets = iter(self._translate_parts(sources, report))
+        return [self._join(parts, targets) for parts in split]
+
+    def _join(self, parts: Parts, targets: Iterator[str]) -> Translation:
+        """Takes the translations of the parts from `targets`."""
+        texts = [part if i in parts.untranslatable else next(targets) for i, part in enumerate(parts.texts)]
+        is_missing = any(part.strip() and not text for part, text in zip(parts.texts, texts, strict=True))
+        joint = " " if uses_spaces(self.languages[1]) else ""
+        return Translation(
+            joint.join(filter(None, texts)), len(texts), parts.cut_sentences, len(parts.untranslatable), is_missing
+        )
+
+    def _split(self, text: str, size: int) -> Parts:
+        if size <= self.limit:
+            return Parts([text])
+        language = self.languages[0]
+        return split_to_fit(text, self.limit, self._count_pieces, language, uses_spaces(language))
+
+    def _count_pieces(self, texts: list[str]) -> list[int]:
+        groups = (texts[i : i + COUNTED_AT_ONCE] for i in range(0, len(texts), COUNTED_AT_ONCE))
+        return [len(ids) for group in groups for ids in self.vocabulary.encode(group)]
 
     @torch.inference_mode()
-    def translate(self, texts: list[str]) -> list[str]:
-        """Returns the translations in the order of the texts. Sentences of similar length are decoded together."""
+    def _translate_parts(self, texts: list[str], report: Callable[[int], None]) -> list[str]:
+        """Translates texts that fit. Those of similar length are decoded together."""
         ids = self.vocabulary.encode(texts)
         lengths = np.array([len(sentence) + 1 for sentence in ids], dtype=np.int64)
         results = [""] * len(texts)
@@ -55,11 +125,29 @@ class Translator:
             source = torch.tensor(packed, device=self.model.output_weight.device)
             translations = translate_packed(self.model, source, layout, self.search, self.vocabulary)
             for i, text in zip(part, translations, strict=True):
-                results[i] = text if texts[i].strip() else ""
+                results[i] = text.translate(LINE_BREAKS) if texts[i].strip() else ""
+            report(sum(len(texts[i].encode()) for i in part))
         return results
 
-    def stream(self, lines: Iterable[str], chunk: int) -> Iterator[tuple[str, str]]:
-        """Yields (line, translation) as lines arrive; `chunk` lines are decoded together."""
-        lines = iter(lines)
-        while texts := [line.rstrip("\r\n") for line in itertools.islice(lines, chunk)]:
-            yield from zip(texts, self.translate(texts), strict=True)
+    def stream(
+        self, lines: Iterable[str], chunk: int, report: Callable[[int], None] = lambda size: None
+    ) -> Iterator[tuple[str, Translation]]:
+        """Yields (line, translation) as lines arrive; up to `chunk` lines are decoded together."""
+        texts: list[str] = []
+        characters = 0
+        for line in lines:
+            texts.append(line.rstrip("\r\n"))
+            characters += len(line)
+            if len(texts) == chunk or characters >= CHUNK_CHARACTERS:
+                yield from zip(texts, self.translate_each(texts, report), strict=True)
+                texts, characters = [], 0
+        yield from zip(texts, self.translate_each(texts, report), strict=True)
+
+
+def _read_limit(folder: Path, longest: int | None) -> int:
+    """Returns the number of pieces of the longest source sentence in training. Earlier versions recorded it, with the end
+    mark, only in the run folder."""
+    if longest is None:
+        facts = read_json(folder / ".." / ".." / ".." / "data.json") or {}
+        longest = facts.get("sets", {}).get("train", {}).get("source_longest")
+    return UNKNOWN_LIMIT if longest is None else max(LEAST_LIMIT, longest - 1)
