@@ -94,6 +94,8 @@ def summary_table(summary: "Summary", report: Path | None = None) -> "Table":
     table = Table(box=box.SIMPLE, show_header=False, title=f"Run {escape(summary.run)}", title_justify="left")
     table.add_column(style="dim")
     table.add_column()
+    if summary.disturbance:
+        table.add_row("disturbed", summary.disturbance)
     table.add_row("state", f"{summary.state} at step {summary.step:,}")
     plural = "s" if summary.workers != 1 else ""
     table.add_row("setting", f"{summary.workers} worker{plural}, {summary.way}, {summary.precision}")

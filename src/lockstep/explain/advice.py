@@ -72,6 +72,10 @@ def _advise_on_step(record: Record, bottleneck: Bottleneck, training: float) -> 
         cost = f"{share(costs[NETWORK])} of a step goes to {verdict.activity(NETWORK)}"
         why = f"{cost}. Larger batches change how a model learns: check the score."
         advice.append(Advice(what, costs[NETWORK] * training / 2, WALL_TIME, why))
+    if bottleneck.disturbed:
+        why = "Other programs used the cores while this run trained, so its figures do not say which worker is slow."
+        advice.append(Advice("Train with nothing else running on the machine.", None, "", why))
+    elif bottleneck.workers > 1:
         advice.append(_advise_on_imbalance(record, bottleneck, costs[IMBALANCE] * training))
     what = "Speed up the input: a faster disk, or fewer other programs on the machine."
     why = f"Waiting for the next batch costs {share(costs[INPUT])} of a step."

@@ -45,6 +45,9 @@ def list_figures(comparison: RunComparison) -> list[Row]:
             *(_format_known(one.best_score, lambda n: f"{n:.2f}") for one in sides),
         ),
     ]
+    if any(one.others_share is not None for one in sides):
+        others = (_format_known(one.others_share, lambda n: f"{n:.0%}") for one in sides)
+        rows.append(("cores used by other programs", *others))
     return rows + _list_reached(comparison)
 
 

@@ -220,7 +220,7 @@ def _list_differences(sides: list[dict[str, JsonValue]]) -> list[Difference]:
 
 def _list_notes(sides: list[ComparedRun], settings: list[Difference], environment: list[Difference]) -> list[str]:
     changed = {one.what: one.values for one in settings + environment}
-    notes = []
+    notes = [f"{side.name}: {side.summary.disturbance}" for side in sides if side.summary.disturbance]
     if "machines" in changed:
         notes.append("The runs used different machines: their times say as much of the machines as of the runs.")
     if "workers" in changed:

@@ -5,6 +5,7 @@ from functools import cached_property
 
 from lockstep.explain.measures.bottleneck import Bottleneck, find_bottleneck
 from lockstep.explain.measures.convergence import Convergence, judge_convergence
+from lockstep.explain.measures.disturbance import Disturbance, measure_disturbance
 from lockstep.explain.measures.exchange_traffic import ExchangeTraffic, measure_traffic
 from lockstep.explain.measures.loss_gap import LossGap, judge_overfitting
 from lockstep.explain.measures.wall_time import WallTime, measure_wall_time
@@ -22,6 +23,10 @@ class Evidence:
     @cached_property
     def machines(self) -> Machines:
         return read_machines(self.record)
+
+    @cached_property
+    def disturbance(self) -> Disturbance:
+        return measure_disturbance(self.record)
 
     @cached_property
     def wall_time(self) -> WallTime:

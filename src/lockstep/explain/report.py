@@ -76,7 +76,7 @@ class Report:
     name: str
     made: float
     summary: Summary
-    verdict: list[str]  # three sentences, and one or more about fine-tuning
+    verdict: list[str]  # three sentences; before them what disturbed the run, after them what fine-tuning changed
     answers: list[Answer]
     bottleneck: Bottleneck | None
     proof: ProofSection | None

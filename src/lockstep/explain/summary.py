@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from lockstep.explain.measures.arithmetic import Arithmetic, measure_arithmetic
+from lockstep.explain.measures.disturbance import measure_disturbance
 from lockstep.explain.measures.throughput import measure_watching, measure_words_per_second
 from lockstep.explain.reading.journal_file import get_seconds
 from lockstep.explain.reading.record import Record, Worker
@@ -35,6 +36,8 @@ class Summary:
     words_per_second: float | None  # or images per second, as `unit` says; all workers
     phase_shares: dict[str, float]
     watching_share: float | None  # time for clock, journal, TensorBoard, progress and sampler, as a share of the steps
+    others_share: float | None  # of the cores, used by other programs during the measured steps
+    disturbance: str  # a sentence when that is enough to disturb the figures; otherwise empty
     arithmetic: Arithmetic
     training_seconds: float
     evaluation_seconds: float
@@ -70,7 +73,7 @@ def summarise_record(record: Record) -> Summary:
     seconds = float(timed.seconds.sum())
     last_loss = float(steps.loss[-1]) if len(steps) else math.nan
     last = record.evaluations[-1] if record.evaluations else {}
-    speed = measure_words_per_second(record)
+    speed, disturbance = measure_words_per_second(record), measure_disturbance(record)
     return Summary(
         run=str(record.path),
         state=record.state,
@@ -89,6 +92,8 @@ def summarise_record(record: Record) -> Summary:
         words_per_second=speed,
         phase_shares={name: float(getattr(timed, name).sum()) / seconds for name in PHASES} if seconds else {},
         watching_share=measure_watching(timed, primary) if seconds else None,
+        others_share=disturbance.share,
+        disturbance=disturbance.sentence(),
         arithmetic=measure_arithmetic(list(record.workers.values()), speed, record.unit, record.comparable_attempts),
         training_seconds=float(steps.seconds.sum()),
         evaluation_seconds=_sum_seconds(primary, "evaluation"),

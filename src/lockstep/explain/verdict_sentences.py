@@ -10,8 +10,9 @@ from lockstep.explain.summary import Summary
 
 
 def write_verdict(evidence: Evidence, summary: Summary, proof: ProofSection | None) -> list[str]:
-    """Returns three sentences."""
+    """Returns three sentences, and before them what disturbed the run."""
     return [
+        *filter(None, [summary.disturbance]),
         _describe_run(summary, evidence.wall_time.total),
         _describe_learning(summary, evidence.convergence, evidence.loss_gap),
         _describe_bottleneck(evidence.bottleneck, proof),

@@ -68,7 +68,7 @@ class EmulatedHost:
     def command(self, words: Sequence[str]) -> list[str]:
         """Returns the command that runs a program on this host, in new UTS, IPC and PID namespaces. Killing the command
         kills every process on the host."""
-        inside = f'hostname {self.name}; mount -t tmpfs shm /dev/shm; exec "$@"'
+        inside = f'hostname {self.name}; mount -t tmpfs shm /dev/shm; export LOCKSTEP_EMULATED=1; exec "$@"'
         isolation = ["unshare", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
         return ["ip", "netns", "exec", self.namespace, *isolation, "sh", "-c", inside, "sh", *words]
 

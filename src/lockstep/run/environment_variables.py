@@ -86,6 +86,11 @@ def disabled_parts() -> tuple[str, ...]:
     return tuple(name for name in os.environ.get("LOCKSTEP_WITHOUT", "").split(",") if name)
 
 
+def is_emulated_host() -> bool:
+    """Whether this process is on one of several emulated hosts, which share the cores of one machine."""
+    return os.environ.get("LOCKSTEP_EMULATED") == "1"
+
+
 def faults() -> str:
     """The faults that a test injects."""
     return os.environ.get("LOCKSTEP_FAULT", "")

@@ -13,6 +13,7 @@ from typing import TypedDict, TypeVar
 
 from lockstep import stderr_log
 from lockstep.run.journal import Journal, Line
+from lockstep.watch.other_programs import OtherPrograms
 
 T = TypeVar("T")
 FIRST_SECONDS = 1.0
@@ -130,6 +131,7 @@ def _make_gpus() -> Source:
 WORKER_SOURCES: dict[str, Callable[[], Source]] = {"process": ProcessUsage}
 HOST_SOURCES: dict[str, Callable[[], Source]] = {
     "cores": CoreUsage,
+    "others": OtherPrograms,
     "memory": lambda: sample_memory,
     "disk": DiskCounters,
     "network": NetworkCounters,
@@ -215,6 +217,8 @@ def to_scalars(line: Line) -> dict[str, float]:
         values |= {"worker/cores": process["cpu"], "worker/resident": process["resident"]}
     if cores := line.get("cores"):
         values["host/cores_busy"] = sum(cores)
+    if (others := line.get("others")) is not None:
+        values["host/others_share"] = others
     if memory := line.get("memory"):
         values["host/memory_used"] = memory["used"]
     for name in ("read", "written") if line.get("disk") else ():

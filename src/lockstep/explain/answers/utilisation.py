@@ -33,6 +33,7 @@ def answer(evidence: Evidence) -> Answer:
     )
     if bottleneck.lockstep:
         who = f"worker {bottleneck.slowest} computes longest" if bottleneck.steady else "the slowest worker varies"
+        who += ", which may be due to other programs" if bottleneck.steady and bottleneck.disturbed else ""
         text += f" Imbalance costs {share(bottleneck.cost(IMBALANCE))} of a step ({who})."
     if record.device == "cuda":
         text += " A GPU that waits inside a communication kernel shows as busy in other monitors, but not here."

@@ -6,13 +6,14 @@ work, imbalance, input and exchange, and these four parts add up to the step.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from lockstep.explain.formatting import plural, share
+from lockstep.explain.measures.disturbance import measure_disturbance
 from lockstep.explain.reading.measured_steps import MeasuredSteps
 from lockstep.explain.reading.record import Record
 from lockstep.explain.reading.steps import Column
@@ -150,6 +151,12 @@ class Bottleneck:
     sums: float = 0.0  # of `network`: synchronizing batch norm
     hosts: int = 0  # 0 where it is not known
     noise: Mapping[str, float] = field(default_factory=dict)  # two standard errors of each avoidable part, in seconds
+    disturbed: bool = False  # other programs used the cores, which may be why a worker was slow
+
+    @property
+    def blames_worker(self) -> bool:
+        """Whether one worker is the reason for the imbalance."""
+        return self.steady and not self.disturbed
 
     def cost(self, cause: str) -> float:
         """Returns a part as a share of the step."""
@@ -164,7 +171,7 @@ class Bottleneck:
             activities[NETWORK] = "exchanging updates and waiting for other workers"
         elif self.sums > self.network / 2:
             activities[NETWORK] = "synchronizing batch norm and exchanging gradients"
-        if self.steady:
+        if self.blames_worker:
             activities[IMBALANCE] = f"waiting for worker {self.slowest}"
         costs = {part: self.cost(part) for part in (COMPUTE, *AVOIDABLE)}
         return Verdict(costs, noise, self.exchange, activities)
@@ -192,13 +199,14 @@ class Bottleneck:
         return self._name_cause(self.cause)
 
     def _name_cause(self, cause: str) -> str:
-        return f"imbalance: worker {self.slowest}" if cause == IMBALANCE and self.steady else cause
+        return f"imbalance: worker {self.slowest}" if cause == IMBALANCE and self.blames_worker else cause
 
     def sentence(self) -> str:
         verdict = self.verdict
         text = verdict.sentence()
         if self.lockstep and verdict.avoidable == IMBALANCE and verdict.cost >= WORTH:
-            often = f"Worker {self.slowest} is the slowest in {share(self.slowest_share)} of the steps."
+            often = f"Worker {self.slowest} is the slowest in {share(self.slowest_share)} of the steps"
+            often += ", which may be due to other programs." if self.disturbed else "."
             text += f" {often if self.steady else 'The slowest worker varies.'}"
         return text
 
@@ -244,11 +252,9 @@ def find_bottleneck(record: Record) -> Bottleneck | None:
     measured, hosts = record.measured, count_hosts(record)
     if not measured.count:
         return None
-    if not measured.lockstep or len(measured.workers) == 1:
-        return _average_workers(measured, hosts)
-    if not len(next(iter(measured.aligned.values()))):
-        return _average_workers(measured, hosts)
-    return _follow_slowest(measured, hosts)
+    steps_together = measured.lockstep and len(measured.workers) > 1 and len(next(iter(measured.aligned.values()))) > 0
+    bottleneck = _follow_slowest(measured, hosts) if steps_together else _average_workers(measured, hosts)
+    return replace(bottleneck, disturbed=measure_disturbance(record).is_disturbed)
 
 
 def estimate_noise(seconds: Column) -> float:
@@ -317,7 +323,10 @@ def _follow_slowest(measured: MeasuredSteps, hosts: int) -> Bottleneck:
         sums=float(measured.stack("sums")[last, here].mean()),
         hosts=hosts,
         noise={name: estimate_noise(seconds[name]) for name in AVOIDABLE},
-        **parts,
+        compute=parts[COMPUTE],
+        imbalance=parts[IMBALANCE],
+        input=parts[INPUT],
+        network=parts[NETWORK],
     )
 
 
