@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 
 from lockstep.data.data_settings import DataSettings
 from lockstep.data.text import clean as clean_module
-from lockstep.data.text.clean import WHITESPACE, Lines, Reason, check_pieces, clean, hash_pairs, mark_first
+from lockstep.data.text.clean import (
+    WHITESPACE,
+    Lines,
+    Reason,
+    check_pieces,
+    clean,
+    count_reasons,
+    hash_pairs,
+    mark_first,
+)
+from lockstep.data.text.text_block import DecodedBlock
 
 LIMITS: dict[str, Any] = {"max_words": 10, "max_ratio": 2.0, "max_pieces": 8}
 
@@ -20,9 +30,9 @@ def make(**more: Any) -> DataSettings:
 
 
 def fault(source: str, target: str, **more: Any) -> Reason | None:
-    left, right, removed = clean(make(**more), f"{source}\n", f"{target}\n")
-    assert len(left.sentences) == len(right.sentences) == 1 - sum(removed.values())
-    return next(iter(removed), None)
+    cleaned = clean(make(**more), DecodedBlock(f"{source}\n", f"{target}\n", {}))
+    assert len(cleaned.source.sentences) == len(cleaned.target.sentences) == 1 - len(cleaned.removed)
+    return next((pair.reason for pair in cleaned.removed), None)
 
 
 def words(count: int, word: str = "w") -> str:
@@ -107,9 +117,16 @@ def test_words_of_a_language_without_spaces_are_counted_by_characters() -> None:
 
 def test_removed_pairs_are_counted_by_reason_and_the_rest_keep_their_order() -> None:
     pairs = [("a", "A"), ("", "A"), (words(11), "A"), (words(9), "A"), ("b", " "), ("  c\t d ", "C\r")]
-    source, target, removed = clean(make(), *("".join(f"{pair[side]}\n" for pair in pairs) for side in (0, 1)))
-    assert (source.sentences, target.sentences) == (["a", "c d"], ["A", "C"])
-    assert removed == {"empty": 2, "long": 1, "ratio": 1}
+    sides = ["".join(f"{pair[side]}\n" for pair in pairs) for side in (0, 1)]
+    cleaned = clean(make(), DecodedBlock(sides[0], sides[1], {}))
+    assert (cleaned.source.sentences, cleaned.target.sentences) == (["a", "c d"], ["A", "C"])
+    assert cleaned.lines.tolist() == [0, 5]
+    assert [(pair.line, pair.reason) for pair in cleaned.removed] == [
+        (1, "empty"),
+        (2, "long"),
+        (3, "ratio"),
+        (4, "empty"),
+    ]
 
 
 def test_all_whitespace_characters_are_known() -> None:
@@ -124,13 +141,16 @@ def test_runs_of_whitespace_become_one_space(lines: list[str]) -> None:
     ]
 
 
+def hash_texts(source: str, target: str) -> list[int]:
+    return hash_pairs(Lines(source).hashes, Lines(target).hashes).tolist()
+
+
 def test_the_hash_of_a_pair_depends_on_where_its_sides_meet() -> None:
-    source, target = Lines("a\na b\na\nä\n"), Lines("b\nc\nb\n€\n")
-    hashes = hash_pairs(source, target)
-    assert len(set(hashes.tolist())) == 3
+    hashes = hash_texts("a\na b\na\nä\n", "b\nc\nb\n€\n")
+    assert len(set(hashes)) == 3
     assert hashes[0] == hashes[2]
-    assert hash_pairs(Lines("a b\n"), Lines("c\n"))[0] == hashes[1] != hash_pairs(Lines("a\n"), Lines("b c\n"))[0]
-    assert hash_pairs(Lines(""), Lines("")).tolist() == []
+    assert hash_texts("a b\n", "c\n")[0] == hashes[1] != hash_texts("a\n", "b c\n")[0]
+    assert hash_texts("", "") == []
 
 
 @settings(deadline=None)
@@ -144,7 +164,7 @@ def test_only_the_first_of_equal_hashes_is_marked(values: list[int], at_once: in
 
 def test_encoded_pairs_are_judged_and_counted_by_reason() -> None:
     lengths = np.array([[1, 9, 1, 1, 8], [1, 1, 0, 9, 8]])
-    good, removed = check_pieces(make(), *lengths)
-    assert good.tolist() == [True, False, False, False, True]
-    assert removed == Counter({"pieces": 2, "empty": 1})
-    assert check_pieces(make(max_pieces=None), *lengths)[1] == Counter({"empty": 1})
+    verdict = check_pieces(make(), *lengths)
+    assert (verdict == 0).tolist() == [True, False, False, False, True]
+    assert count_reasons(verdict) == Counter({"pieces": 2, "empty": 1})
+    assert count_reasons(check_pieces(make(max_pieces=None), *lengths)) == Counter({"empty": 1})

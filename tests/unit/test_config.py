@@ -157,9 +157,10 @@ def test_a_seed_must_fit_into_64_bits() -> None:
     assert "train.seed" in refused(f"train.seed={2**64}")
 
 
-def test_training_and_validation_text_must_be_named() -> None:
+def test_training_text_must_be_named() -> None:
     assert "data.train" in refused("data.grammar=null")
-    assert "data.validation" in refused("data.grammar=null", "data.train=[a]")
+    assert "data.validation" in refused("data.grammar=null", "data.train=[a]", "data.cleaning=1")
+    config("data.grammar=null", "data.train=[a]")
     assert "set data.languages to en and de" in refused("data.languages=[en, fr]")
 
 

@@ -64,7 +64,7 @@ def text(tmp_path: Path) -> Path:
     folder = tmp_path / "text"
     folder.mkdir()
     write_text(folder, "train", 300)
-    write_text(folder, "val", 20)
+    write_text(folder, "val", 20, seed=2)
     return folder
 
 
@@ -314,7 +314,7 @@ def test_a_damaged_shard_is_made_again(text: Path, tmp_path: Path) -> None:
     settings = make_settings(text, tmp_path / "c", processes=1)
     prepare_with_fault(settings, "kill:phase=joined")
     [work] = partials(tmp_path)
-    for name in ("000002.clean", "000004.ids"):
+    for name in ("000002.cleaned", "000004.encoded"):
         content = bytearray((tmp_path / work / name).read_bytes())
         content[len(content) // 2] ^= 0xFF
         (tmp_path / work / name).write_bytes(content)

@@ -11,6 +11,8 @@ import zstandard
 
 from lockstep.data.data_settings import DataSettings
 from lockstep.data.text import compressed, parallel_text
+from lockstep.data.text.find_files import list_files
+from lockstep.data.text.line_reader import read_line_blocks
 from lockstep.errors import LockstepError
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
@@ -48,7 +50,7 @@ def test_two_files_are_read_in_every_compression(tmp_path: Path, ending: str) ->
     (tmp_path / f"train.en{ending}").write_bytes(COMPRESS[ending](b"one\ntwo\n"))
     (tmp_path / f"train.de{ending}").write_bytes(COMPRESS[ending](b"eins\nzwei"))
     assert pairs(tmp_path, "train") == [("one", "eins"), ("two", "zwei")]
-    assert [path.name for path in parallel_text.list_files(settings(tmp_path), ["train"])] == [
+    assert [path.name for path in list_files(settings(tmp_path), ["train"])] == [
         f"train.en{ending}",
         f"train.de{ending}",
     ]
@@ -87,7 +89,7 @@ def test_blocks_may_cut_lines_and_characters(tmp_path: Path, size: int, monkeypa
 def test_files_with_several_compressed_parts_are_read_to_the_end(tmp_path: Path) -> None:
     for ending, compress in COMPRESS.items():
         (tmp_path / f"train.en{ending}").write_bytes(compress(b"a\nb") + compress(b"c\n"))
-        assert b"".join(compressed.read_line_blocks(tmp_path / f"train.en{ending}")) == b"a\nbc\n"
+        assert b"".join(read_line_blocks(tmp_path / f"train.en{ending}", 100)) == b"a\nbc\n"
 
 
 def test_missing_file_names_the_path_and_similar_files(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Settings of the data: where it comes from, how it is prepared, and how it is batched."""
 
+import sys
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -38,6 +39,15 @@ class VocabularySettings(Settings):
     of the vocabulary then have no effect. train.start_from sets it."""
 
 
+class SplitSettings(Settings):
+    """How validation and test text is split off the training text, if data.validation is not set."""
+
+    share: Annotated[float, Field(gt=0.0, le=0.4), FIXED] = 0.02
+    """Share of the different source sentences that goes to each of the two sets."""
+    most: Annotated[int, Field(ge=1), FIXED] = 2000
+    """Each of the two sets has at most this many pairs."""
+
+
 class AugmentSettings(Settings):
     """Random augmentation of the training images, drawn again in every epoch."""
 
@@ -57,12 +67,15 @@ class DataSettings(Settings):
     folder: Place = Path()
     """Folder of the text files that train, validation and test name: a path, or an address such as s3://bucket/text."""
     train: list[str] = []
-    """Names of the training text. `news` stands for the two files news.en and news.de; pairs.tsv, memory.tmx, app.po and
-    app.mo hold both languages. Each file may be compressed (.gz, .xz, .zst, .bz2)."""
+    """Names of the training text. `news` stands for the two files news.en and news.de; pairs.tsv, pairs.csv, memory.tmx,
+    app.po and app.mo hold both languages. Each file may be compressed (.gz, .xz, .zst, .bz2)."""
     validation: list[str] = []
-    """Names of the validation text, which is scored during training."""
+    """Names of the validation text, which is scored during training. Without it, data.split takes validation text from the
+    training text, and also test text unless data.test is set."""
     test: list[str] = []
     """Names of the test text, which is scored after training."""
+    split: SplitSettings = SplitSettings()
+    """How validation and test text is split off the training text, if data.validation is not set."""
     grammar: GrammarSettings | None = None
     """Generate the text with the built-in grammar instead of reading files."""
     images: Place | None = None
@@ -77,6 +90,15 @@ class DataSettings(Settings):
     """Folder or address of the prepared corpus. By default a folder in `corpora/` that is named after these settings."""
     processes: int | None = Field(None, ge=1)
     """Number of processes that prepare the text; by default one per core. The corpus does not depend on it."""
+    cleaning: Annotated[Literal[1, 2], FIXED] = 2
+    """Version of the rules that clean text. 2: normalize characters, check the language, keep held-out sentences out of the
+    training text, limit the length of a line, split off validation text. 1: none of these, as in Lockstep 0.1.0; runs and
+    corpora of that version keep it."""
+    bad_lines: Annotated[Literal["refuse", "skip"], FIXED] = "refuse"
+    """What to do with a line that cannot be decoded or has a wrong number of columns. `refuse`: stop and name the line.
+    `skip`: leave it out and count it."""
+    max_characters: Annotated[int, Field(ge=100), FIXED] = 20_000
+    """Drop training pairs with more than this many characters on a side. The rest of such a line is never in memory."""
     max_words: Annotated[int | None, Field(ge=1), FIXED] = 200
     """Drop training pairs with more than this many words on a side; null turns the limit off. Whitespace separates words.
     In a language without spaces, such as Chinese, two characters count as a word."""
@@ -92,6 +114,9 @@ class DataSettings(Settings):
     """Drop training pairs if more than this share of a side's letters belongs to a script that its language does not use,
     for example Cyrillic in English text. The default keeps a sentence that quotes a foreign word and drops one in the wrong
     language; 1 turns the limit off. A language whose script Lockstep does not know is not checked."""
+    check_languages: Annotated[bool, FIXED] = True
+    """Drop training pairs that are clearly in another language, or whose sides are swapped. Only sides of five words and
+    more are checked, and only languages that py3langid knows."""
     drop_control: Annotated[bool, FIXED] = True
     """Drop training pairs with control characters, private-use characters or the replacement character (U+FFFD)."""
     drop_duplicates: Annotated[bool, FIXED] = True
@@ -110,14 +135,30 @@ class DataSettings(Settings):
         return self
 
     def check_input(self) -> None:
-        """Raises ValueError if the settings name neither images, nor a grammar, nor training and validation text."""
+        """Raises ValueError if the settings name neither images, nor a grammar, nor training text."""
         if self.images is None and self.grammar is None:
             if not self.train:
                 raise ValueError(
                     "name the training text in data.train, or set data.grammar to use the built-in grammar"
                 )
-            if not self.validation:
+            if not self.validation and not self.split_sets:
                 raise ValueError("name the validation text in data.validation")
+
+    @property
+    def split_sets(self) -> tuple[Literal["validation", "test"], ...]:
+        """The sets that are split off the training text."""
+        if self.grammar or self.validation or self.cleaning == 1:
+            return ()
+        return ("validation",) if self.test else ("validation", "test")
+
+    @property
+    def skips_bad_lines(self) -> bool:
+        return self.cleaning > 1 and self.bad_lines == "skip"
+
+    @property
+    def line_limit(self) -> int:
+        """The most characters of a sentence. Readers cut longer ones; what is left of them is still too long."""
+        return self.max_characters if self.cleaning > 1 else sys.maxsize
 
 
 class BatchSettings(Settings):

@@ -2,7 +2,7 @@
 
 `corpus.json` describes the other files. `SET.SIDE.ids` holds all sentences of a side one after the other, each with its
 end-of-sentence token; sentence i lies between entries i and i + 1 of `SET.SIDE.offsets`. Validation and test also have
-their text, in `SET.SIDE.txt`.
+their text, in `SET.SIDE.txt`. `removed.tsv.zst` lists the pairs that cleaning removed.
 """
 
 import hashlib
@@ -17,9 +17,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import JsonValue
 
+from lockstep.data.corpus.removed_pairs import REMOVED
 from lockstep.data.corpus.vocabulary import Vocabulary
 from lockstep.data.text.clean import Reason
-from lockstep.data.text.parallel_text import SETS, TextFile
+from lockstep.data.text.find_files import SETS, TextFile
+from lockstep.data.text.normalize import Change, normalize_text
 from lockstep.errors import LockstepError
 from lockstep.files import sha256, sync
 
@@ -29,7 +31,7 @@ SIDES = ("source", "target")
 INDEX = "corpus.json"
 VOCABULARY = "vocabulary.model"
 KINDS = ("ids", "offsets", "txt")
-FILES = {INDEX, VOCABULARY} | {f"{name}.{side}.{kind}" for name in SETS for side in SIDES for kind in KINDS}
+FILES = {INDEX, VOCABULARY, REMOVED} | {f"{name}.{side}.{kind}" for name in SETS for side in SIDES for kind in KINDS}
 """Every file name that may occur in a corpus folder."""
 OFFSET_TYPE = "<i8"
 REQUIRED_KEYS = {"digest", "id_type", "sets", "settings", "files", "grammar_version"}
@@ -59,7 +61,8 @@ class SetFacts(SetCounts):
     """A set as `corpus.json` describes it."""
 
     read: int
-    removed: dict[Reason, int]
+    removed: Mapping[Reason, int]
+    changed: dict[Change, int]
 
 
 class VocabularyFacts(TypedDict):
@@ -234,10 +237,10 @@ class EncodedSentences:
     """One sentence per line; empty for training text."""
 
 
-def encode_sentences(pieces: Vocabulary, texts: Sequence[str]) -> EncodedSentences:
-    """Encodes the sentences of one side and keeps their text."""
+def encode_sentences(pieces: Vocabulary, texts: Sequence[str], normalized: bool = False) -> EncodedSentences:
+    """Encodes the sentences of one side, normalized or not, and keeps their text."""
     text = "".join(f"{line}\n" for line in texts).encode()
-    single = [" ".join(line.split()) for line in texts]
+    single = [normalize_text(line) if normalized else " ".join(line.split()) for line in texts]
     return EncodedSentences(*pieces.encode_flat(single), len(text), sum(len(line.split()) for line in texts), text)
 
 
@@ -321,7 +324,8 @@ def seal(folder: Path, facts: Mapping[str, object]) -> None:
     for path in sorted(folder.iterdir()):
         sync(path)
         content[path.name] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    trained_on = {name: file for name, file in content.items() if name != REMOVED}
+    digest = hashlib.sha256(json.dumps(trained_on, sort_keys=True).encode()).hexdigest()
     index = {"format": FORMAT, "digest": digest, **facts, "content": content}
     (folder / INDEX).write_text(json.dumps(index, indent=1), encoding="utf-8")
     sync(folder / INDEX)

@@ -13,7 +13,7 @@ import errno
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,6 @@ from lockstep.data.corpus.binary_corpus import (
     INDEX,
     VOCABULARY,
     Corpus,
-    SetCounts,
     SetFacts,
     SetWriter,
     encode_sentences,
@@ -34,10 +33,13 @@ from lockstep.data.corpus.binary_corpus import (
 )
 from lockstep.data.corpus.fingerprint import compute_fingerprint, describe_provenance, find_differences
 from lockstep.data.corpus.pool import Pool, WorkerEnded
+from lockstep.data.corpus.removed_pairs import RemovedWriter
+from lockstep.data.corpus.select_pairs import HeldOut, Selection, hash_sentences, select_pairs
 from lockstep.data.corpus.vocabulary import Vocabulary
 from lockstep.data.data_settings import DataSettings
 from lockstep.data.text import parallel_text
-from lockstep.data.text.clean import REASONS, Mask, Reason, mark_first
+from lockstep.data.text.clean import REASONS, Hashes, Mask, Reason, check_pieces, count_reasons
+from lockstep.data.text.find_files import SETS
 from lockstep.errors import LockstepError
 from lockstep.files import locked, read_json, sha256, sync, write_json
 from lockstep.remote.place import is_remote
@@ -46,12 +48,6 @@ Report = Callable[[str, int, int | None], None]
 """Receives the name of a stage, the amount done, and the total or None."""
 SHARD_LINES = 1 << 16
 HELD_OUT_LINES = 4096
-
-
-class TrainingCounts(SetCounts):
-    """The counts of the training set, and the number of dropped pairs for each reason."""
-
-    removed: dict[Reason, int]
 
 
 def corpus_folder(settings: DataSettings) -> Path:
@@ -104,29 +100,28 @@ def _build(settings: DataSettings, work: Path, report: Report) -> None:
     corpus = work / "corpus"
     shutil.rmtree(corpus, ignore_errors=True)
     corpus.mkdir()
-    held_out = [name for name in parallel_text.SETS[1:] if settings.grammar or getattr(settings, name)]
-    checked = 0
-    for name in held_out:
-        checked += sum(1 for _ in parallel_text.read_set(settings, name))
-        report("read", checked, None)
+    named = [name for name in SETS[1:] if settings.grammar or getattr(settings, name)]
+    held_out, checked = _check_held_out(settings, named, report)
     with Pool(settings.processes) as pool:
         cleaned = _clean(settings, work, pool, report, checked)
-        masks, removed, read = _drop_duplicates(settings, cleaned)
-        pairs = sum(int(mask.sum()) for mask in masks)
-        _check_any_left(settings, pairs)
-        report("vocabulary", 0, pairs)
-        pieces = _train_vocabulary(settings, work, pool, cleaned, masks)
-        report("vocabulary", pairs, pairs)
-        encoded = _encode(settings, work, pool, report, cleaned, masks)
+        selection = select_pairs(settings, cleaned, held_out)
+        _check_any_left(settings, selection.pairs, selection.removed)
+        report("vocabulary", 0, selection.pairs)
+        pieces = _train_vocabulary(settings, work, pool, cleaned, [verdict == 0 for verdict in selection.verdicts])
+        report("vocabulary", selection.pairs, selection.pairs)
+        encoded = _encode(settings, work, pool, report, cleaned, selection)
         digests = list(pool.map(sha256, [Path(source["path"]) for source in provenance["files"]]))
 
     shutil.copyfile(work / VOCABULARY, corpus / VOCABULARY)
-    train = _join(corpus, encoded, pieces.size, removed)
-    _check_any_left(settings, train["lines"])
-    set_facts: dict[str, SetFacts] = {"train": {"read": read, **train}}
-    for name in held_out:
-        set_facts[name] = _encode_held_out(settings, name, pieces, corpus)
-        report("encode", pairs + sum(set_facts[name]["lines"] for name in set_facts if name != "train"), None)
+    train = _join(corpus, encoded, pieces.size, selection)
+    _check_any_left(settings, train["lines"], selection.removed)
+    set_facts: dict[str, SetFacts] = {"train": train}
+    for name in SETS[1:]:
+        if name in selection.split:
+            set_facts[name] = _encode_split(settings, name, selection.split[name], pieces, corpus)
+        elif name in named:
+            set_facts[name] = _encode_held_out(settings, name, pieces, corpus)
+        report("encode", selection.pairs + sum(set_facts[name]["lines"] for name in set_facts if name != "train"), None)
     if describe_provenance(settings) != provenance:
         raise LockstepError("The text files changed while the corpus was being made from them.", "Prepare it again.")
     facts = {
@@ -142,11 +137,27 @@ def _build(settings: DataSettings, work: Path, report: Report) -> None:
     faults.at("joined")
 
 
+def _check_held_out(settings: DataSettings, names: list[str], report: Report) -> tuple[HeldOut, int]:
+    """Reads the validation and test text. Returns the hashes of its sentences and the number of pairs."""
+    sides: tuple[list[Hashes], list[Hashes]] = ([], [])
+    checked = 0
+    for name in names:
+        pairs = parallel_text.read_set(settings, name)
+        while chunk := list(islice(pairs, HELD_OUT_LINES)):
+            checked += len(chunk)
+            if settings.cleaning > 1:
+                for side, sentences in zip(sides, zip(*chunk, strict=True), strict=True):
+                    side.append(hash_sentences(sentences))
+        report("read", checked, None)
+    sources, targets = (np.unique(np.concatenate([np.zeros(0, np.uint64), *side])) for side in sides)
+    return HeldOut(sources, targets), checked
+
+
 def _clean(settings: DataSettings, work: Path, pool: Pool, report: Report, checked: int) -> list[Path]:
     """Reads the training text and cleans the missing shards. Returns the paths of all shards."""
-    done = read_json(work / "cleaned.json")
+    done = read_json(work / "shards.json")
     if done is not None:
-        paths = [_shard_path(work, number, "clean") for number in range(done["shards"])]
+        paths = [_shard_path(work, number, "cleaned") for number in range(done["shards"])]
         if all(map(shards.is_intact, paths)):
             report("cleaned", len(paths), len(paths))
             return paths
@@ -155,7 +166,7 @@ def _clean(settings: DataSettings, work: Path, pool: Pool, report: Report, check
     def jobs() -> Iterator[shards.CleanJob]:
         nonlocal reused
         for number, block in enumerate(parallel_text.read_blocks(settings, "train", SHARD_LINES)):
-            paths.append(_shard_path(work, number, "clean"))
+            paths.append(_shard_path(work, number, "cleaned"))
             if shards.is_intact(paths[-1]):
                 reused += 1
             else:
@@ -169,23 +180,8 @@ def _clean(settings: DataSettings, work: Path, pool: Pool, report: Report, check
     if reused:
         report("cleaned", reused, len(paths))
     sync(work)
-    write_json(work / "cleaned.json", {"shards": len(paths)})
+    write_json(work / "shards.json", {"shards": len(paths)})
     return paths
-
-
-def _drop_duplicates(settings: DataSettings, cleaned: list[Path]) -> tuple[list[Mask], Counter[Reason], int]:
-    """Returns a mask of the pairs of each shard to train on, the number of dropped pairs for each reason, and the number
-    of pairs that were read."""
-    if not cleaned:  # a gettext catalogue may have no translated message
-        return [], Counter(), 0
-    facts, hashes = zip(*map(shards.read_cleaned_facts, cleaned), strict=True)
-    sizes = [fact["read"] - sum(fact["removed"].values()) for fact in facts]
-    removed: Counter[Reason] = Counter()
-    for fact in facts:
-        removed.update(fact["removed"])
-    first = mark_first(np.concatenate(hashes)) if settings.drop_duplicates else np.ones(sum(sizes), bool)
-    removed["duplicate"] = len(first) - int(first.sum())
-    return np.split(first, np.cumsum(sizes)[:-1]), removed, sum(fact["read"] for fact in facts)
 
 
 def _train_vocabulary(
@@ -203,17 +199,17 @@ def _train_vocabulary(
 
 
 def _encode(
-    settings: DataSettings, work: Path, pool: Pool, report: Report, cleaned: list[Path], masks: list[Mask]
+    settings: DataSettings, work: Path, pool: Pool, report: Report, cleaned: list[Path], selection: Selection
 ) -> list[Path]:
     """Encodes the missing shards. Returns the paths of all shards."""
-    paths = [_shard_path(work, number, "ids") for number in range(len(cleaned))]
+    paths = [_shard_path(work, number, "encoded") for number in range(len(cleaned))]
     missing = [number for number, path in enumerate(paths) if not shards.is_intact(path)]
-    total = sum(int(mask.sum()) for mask in masks)
-    done = total - sum(int(masks[number].sum()) for number in missing)
+    total, verdicts = selection.pairs, selection.verdicts
+    done = total - sum(int((verdicts[number] == 0).sum()) for number in missing)
     if len(missing) < len(paths):
         report("encoded", len(paths) - len(missing), len(paths))
     jobs = (
-        shards.EncodeJob(settings, cleaned[number], masks[number], work / VOCABULARY, paths[number])
+        shards.EncodeJob(settings, cleaned[number], verdicts[number], work / VOCABULARY, paths[number])
         for number in missing
     )
     report("encode", done, total)
@@ -226,24 +222,51 @@ def _encode(
     return paths
 
 
-def _join(corpus: Path, encoded: list[Path], vocabulary_size: int, removed: Counter[Reason]) -> TrainingCounts:
-    """Writes the files of the training set from its shards. Adds the pairs with too many pieces to `removed`."""
-    with SetWriter(corpus, "train", vocabulary_size) as writer:
+def _join(corpus: Path, encoded: list[Path], vocabulary_size: int, selection: Selection) -> SetFacts:
+    """Writes the files of the training set from its shards. Adds the pairs with too many pieces to the removed ones."""
+    removed = selection.removed
+    with SetWriter(corpus, "train", vocabulary_size) as writer, RemovedWriter(corpus) as removed_writer:
         for path in encoded:
-            source, target, too_long = shards.read_encoded(path)
+            source, target, too_long, rows = shards.read_encoded(path)
             writer.append(source, target)
+            removed_writer.append(rows)
             removed.update(too_long)
-    return {**writer.count(), "removed": {reason: removed[reason] for reason in REASONS if removed[reason]}}
+    return {
+        "read": selection.read,
+        **writer.count(),
+        "removed": {reason: removed[reason] for reason in REASONS if removed[reason]},
+        "changed": dict(selection.changed),
+    }
 
 
 def _encode_held_out(settings: DataSettings, name: str, pieces: Vocabulary, corpus: Path) -> SetFacts:
-    pairs = parallel_text.read_set(settings, name)
+    """Encodes validation or test text that has files of its own. Its text is kept as it is, because it is the reference of
+    scores; the model sees it normalized, as it sees all text."""
+    removed = Counter[Reason]()
+    pairs = parallel_text.read_set(settings, name, removed)
     with SetWriter(corpus, name, pieces.size) as writer:
         while chunk := list(islice(pairs, HELD_OUT_LINES)):
-            source, target = (encode_sentences(pieces, [pair[side] for pair in chunk]) for side in (0, 1))
+            source, target = (
+                encode_sentences(pieces, [pair[side] for pair in chunk], normalized=settings.cleaning > 1)
+                for side in (0, 1)
+            )
             writer.append(source, target)
     counts = writer.count()
-    return {"read": counts["lines"], **counts, "removed": {}}
+    return {"read": counts["lines"] + removed.total(), **counts, "removed": removed, "changed": {}}
+
+
+def _encode_split(
+    settings: DataSettings, name: str, pairs: list[tuple[str, str]], pieces: Vocabulary, corpus: Path
+) -> SetFacts:
+    """Encodes pairs that were split off the training text, without those that have too many pieces."""
+    sides = [encode_sentences(pieces, [pair[side] for pair in pairs]) for side in (0, 1)]
+    verdict = check_pieces(settings, sides[0].lengths - 1, sides[1].lengths - 1)
+    good = list(compress(pairs, verdict == 0))
+    _check_any_left(settings, len(good), count_reasons(verdict), name)
+    with SetWriter(corpus, name, pieces.size) as writer:
+        source, target = (encode_sentences(pieces, [pair[side] for pair in good]) for side in (0, 1))
+        writer.append(source, target)
+    return {"read": len(pairs), **writer.count(), "removed": count_reasons(verdict), "changed": {}}
 
 
 def _shard_path(work: Path, number: int, kind: str) -> Path:
@@ -298,12 +321,13 @@ def _move(work: Path, folder: Path) -> None:
     shutil.rmtree(work, ignore_errors=True)
 
 
-def _check_any_left(settings: DataSettings, pairs: int) -> None:
+def _check_any_left(settings: DataSettings, pairs: int, removed: Counter[Reason], name: str = "training") -> None:
     if pairs == 0:
         limits = ("max_words", "max_ratio", "max_pieces", "max_identical", "max_foreign")
         shown = ", ".join(f"data.{limit} {getattr(settings, limit)}" for limit in limits)
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in removed.most_common() if count)
         raise LockstepError(
-            f"No training pair is left after cleaning ({shown}).",
+            f"No {name} pair is left after cleaning (removed: {reasons or 'none'}; {shown}).",
             "Check that the text is parallel, not empty and in data.languages, or raise these limits.",
         )
 

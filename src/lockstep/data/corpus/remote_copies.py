@@ -13,8 +13,8 @@ from pathlib import Path
 from lockstep.data.corpus.binary_corpus import INDEX, Corpus
 from lockstep.data.data_settings import DataSettings
 from lockstep.data.images.image_set import CLASSES, SOURCE
-from lockstep.data.text.compressed import ENDINGS, strip_compression
-from lockstep.data.text.parallel_text import SETS, SINGLE_FILES
+from lockstep.data.text.compressed import ENDINGS
+from lockstep.data.text.find_files import SETS, name_format
 from lockstep.errors import LockstepError
 from lockstep.files import locked, read_json, sha256, sync, write_json
 from lockstep.remote.place import cache_folder, is_remote
@@ -155,9 +155,7 @@ def _list_files(settings: DataSettings) -> list[str]:
         file
         for name in names
         for file in (
-            [name]
-            if strip_compression(name).endswith(SINGLE_FILES)
-            else [f"{name}.{language}" for language in settings.languages]
+            [name] if name_format(name) != "lines" else [f"{name}.{language}" for language in settings.languages]
         )
     ]
 

@@ -1,6 +1,6 @@
 """The jobs that worker processes do on one shard of the training text.
 
-A shard is a fixed number of consecutive lines. It is cleaned into `NUMBER.clean` and later encoded into `NUMBER.ids`.
+A shard is a fixed number of consecutive lines. It is cleaned into `NUMBER.cleaned` and later encoded into `NUMBER.encoded`.
 Each is one file with checksums of its parts. It is renamed into place when it is complete, so a preparation that was
 killed continues with the missing shards; the checksums detect files that a power cut damaged.
 """
@@ -22,10 +22,22 @@ import numpy.typing as npt
 
 from lockstep.data.corpus import vocabulary
 from lockstep.data.corpus.binary_corpus import SIDES, EncodedSentences, id_type
+from lockstep.data.corpus.removed_pairs import format_rows, shorten
 from lockstep.data.corpus.vocabulary import Vocabulary
 from lockstep.data.data_settings import DataSettings
-from lockstep.data.text.clean import Hashes, Lines, Mask, Reason, check_pieces, clean, hash_pairs
-from lockstep.data.text.parallel_text import TextBlock
+from lockstep.data.text.clean import (
+    REASONS,
+    Hashes,
+    Lines,
+    Mask,
+    Reason,
+    RemovedPair,
+    check_pieces,
+    clean,
+    count_reasons,
+)
+from lockstep.data.text.normalize import Change
+from lockstep.data.text.text_block import TextBlock
 from lockstep.files import sync
 
 SENTENCES_AT_ONCE = 4096
@@ -38,6 +50,10 @@ class CleanedFacts(TypedDict):
 
     read: int
     removed: dict[Reason, int]
+    changed: dict[Change, int]
+    file: str
+    first: int
+    """The number of the shard's first line in the file."""
 
 
 class EncodedFacts(TypedDict):
@@ -69,20 +85,35 @@ class VocabularyJob:
 class EncodeJob:
     settings: DataSettings
     shard: Path
-    mask: Mask
+    verdict: npt.NDArray[np.int8]
+    """For every pair of the shard: 0 to encode it, or 1 + the index of the reason why it is dropped."""
     vocabulary: Path
     to: Path
 
 
 def clean_shard(job: CleanJob) -> int:
     """Cleans a block and writes the remaining pairs. Returns the number of pairs that were read."""
-    texts = job.block.decode()
-    pairs = texts[0].count("\n")
-    source, target, removed = clean(job.settings, *texts)
-    hashes = hash_pairs(source, target) if job.settings.drop_duplicates else np.zeros(0, "<u8")
-    facts: CleanedFacts = {"read": pairs, "removed": removed}
-    _write(job.to, {"source": source.data, "target": target.data, "hashes": hashes}, facts)
-    return pairs
+    settings, block = job.settings, job.block
+    decoded = block.decode(settings.line_limit, settings.skips_bad_lines)
+    cleaned = clean(settings, decoded)
+    facts: CleanedFacts = {
+        "read": len(cleaned.lines) + len(cleaned.removed),
+        "removed": Counter(pair.reason for pair in cleaned.removed),
+        "changed": cleaned.changed,
+        "file": str(block.paths[0]),
+        "first": block.first,
+    }
+    shown = [pair._replace(source=shorten(pair.source), target=shorten(pair.target)) for pair in cleaned.removed]
+    arrays: Arrays = {
+        "source": cleaned.source.data,
+        "target": cleaned.target.data,
+        "source_hashes": cleaned.source.hashes,
+        "target_hashes": cleaned.target.hashes,
+        "lines": cleaned.lines.astype(np.int32),
+        "dropped": np.frombuffer(json.dumps(shown).encode(), np.uint8),
+    }
+    _write(job.to, arrays, facts)
+    return facts["read"]
 
 
 def train_vocabulary(job: VocabularyJob) -> None:
@@ -105,17 +136,18 @@ def train_vocabulary(job: VocabularyJob) -> None:
 
 
 def encode_shard(job: EncodeJob) -> int:
-    """Encodes the selected pairs of a cleaned shard and writes those that are not too long.
+    """Encodes the selected pairs of a cleaned shard and writes those that are not too long, and all that were removed.
 
     Returns the number of selected pairs.
     """
     pieces = _load_vocabulary(job.vocabulary)
     sides = read_cleaned(job.shard)
-    encoded = [_encode(pieces, _select(side.sentences, job.mask)) for side in sides]
-    fits, removed = check_pieces(job.settings, encoded[0][1] - 1, encoded[1][1] - 1)
-    mask = job.mask.copy()
-    mask[job.mask] = fits
-    arrays: Arrays = {}
+    verdict = job.verdict.copy()
+    selected = verdict == 0
+    encoded = [_encode(pieces, _select(side.sentences, selected)) for side in sides]
+    verdict[selected] = check_pieces(job.settings, encoded[0][1] - 1, encoded[1][1] - 1)
+    mask, fits = verdict == 0, verdict[selected] == 0
+    arrays: Arrays = {"dropped": np.frombuffer(_format_dropped(job.shard, sides, verdict), np.uint8)}
     sizes = []
     for name, side, (ids, lengths) in zip(SIDES, sides, encoded, strict=True):
         if not fits.all():
@@ -124,14 +156,26 @@ def encode_shard(job: EncodeJob) -> int:
         sizes.append((int((side.ends - side.starts + 1)[mask].sum()), int(side.spaces[mask].sum()) + len(lengths)))
     (source_bytes, source_plain_words), (target_bytes, target_plain_words) = sizes
     facts: EncodedFacts = {
-        "removed": removed,
+        "removed": count_reasons(verdict[selected]),
         "source_bytes": source_bytes,
         "source_plain_words": source_plain_words,
         "target_bytes": target_bytes,
         "target_plain_words": target_plain_words,
     }
     _write(job.to, arrays, facts)
-    return int(job.mask.sum())
+    return int(selected.sum())
+
+
+def _format_dropped(shard: Path, sides: tuple[Lines, Lines], verdict: npt.NDArray[np.int8]) -> bytes:
+    """Returns the rows of all pairs that were removed from a shard, for the file of removed pairs."""
+    with np.load(shard) as file:
+        facts: CleanedFacts = json.loads(file["facts"].tobytes())
+        pairs = [RemovedPair(*pair) for pair in json.loads(file["dropped"].tobytes())]
+        lines = file["lines"]
+    for index in np.flatnonzero(verdict > 0):
+        source, target = (side.sentences[index] for side in sides)
+        pairs.append(RemovedPair(int(lines[index]), REASONS[verdict[index] - 1], source, target))
+    return format_rows(facts["file"], facts["first"], pairs)
 
 
 def read_cleaned(path: Path) -> tuple[Lines, Lines]:
@@ -141,14 +185,15 @@ def read_cleaned(path: Path) -> tuple[Lines, Lines]:
     return source, target
 
 
-def read_cleaned_facts(path: Path) -> tuple[CleanedFacts, Hashes]:
-    """Returns the counts of a cleaned shard and the hashes of its pairs."""
+def read_cleaned_facts(path: Path) -> tuple[CleanedFacts, Hashes, Hashes]:
+    """Returns the counts of a cleaned shard and the hashes of its source and target sentences."""
     with np.load(path) as file:
-        return json.loads(file["facts"].tobytes()), file["hashes"]
+        return json.loads(file["facts"].tobytes()), file["source_hashes"], file["target_hashes"]
 
 
-def read_encoded(path: Path) -> tuple[EncodedSentences, EncodedSentences, Counter[Reason]]:
-    """Returns both sides of an encoded shard, and the number of dropped pairs for each reason."""
+def read_encoded(path: Path) -> tuple[EncodedSentences, EncodedSentences, Counter[Reason], bytes]:
+    """Returns both sides of an encoded shard, the number of pairs that encoding dropped for each reason, and the rows of
+    all pairs that were removed from the shard."""
     with np.load(path) as file:
         facts = json.loads(file["facts"].tobytes())
         source, target = (
@@ -157,7 +202,7 @@ def read_encoded(path: Path) -> tuple[EncodedSentences, EncodedSentences, Counte
             )
             for side in SIDES
         )
-    return source, target, Counter(facts["removed"])
+        return source, target, Counter(facts["removed"]), file["dropped"].tobytes()
 
 
 def is_intact(path: Path) -> bool:

@@ -1,8 +1,7 @@
-"""Decides which training pairs are dropped, and why.
+"""Normalizes training pairs and decides which are dropped, and why.
 
-Only training text is cleaned; validation and test text is scored line by line as it is. The checks have a fixed order, and
-a dropped pair counts under the first reason that applies: its text is checked here, duplicates once all text is read,
-and the number of pieces once it is encoded.
+The checks have a fixed order, and a dropped pair counts under the first reason that applies: its text is checked here,
+duplicates and held-out sentences once all text is read, and the number of pieces once it is encoded.
 
 Most checks are array operations on a block of lines. Single sentences are checked only if they have unusual bytes.
 """
@@ -13,16 +12,31 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
-from typing import Literal
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from lockstep.data.data_settings import DataSettings
 from lockstep.data.text.languages import find_script, uses_spaces
+from lockstep.data.text.normalize import Change, normalize_lines
+from lockstep.data.text.text_block import BadReason, DecodedBlock
 
-Reason = Literal["empty", "control", "long", "ratio", "identical", "script", "duplicate", "pieces"]
-REASONS: tuple[Reason, ...] = ("empty", "control", "long", "ratio", "identical", "script", "duplicate", "pieces")
+Reason = Literal[
+    BadReason,
+    "empty",
+    "control",
+    "long",
+    "ratio",
+    "identical",
+    "script",
+    "swapped",
+    "language",
+    "duplicate",
+    "held_out",
+    "pieces",
+]
+REASONS: tuple[Reason, ...] = get_args(Reason)
 RATIO_SLACK_WORDS = 3
 CHARACTERS_PER_WORD = 2
 """In languages that do not put spaces between words."""
@@ -37,6 +51,16 @@ _CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\ue000-\uf8ff\ufff0-\ufffb\uf
 _UNUSUAL = np.zeros(256, bool)
 """Mask of UTF-8 bytes: text with none of them has no character that `_CONTROL` matches."""
 _UNUSUAL[[*range(ord("\n")), *range(ord("\n") + 1, ord(" ")), 0x7F, 0xC2, 0xEE, 0xEF, 0xF3, 0xF4]] = True
+
+
+class RemovedPair(NamedTuple):
+    """A training pair that was dropped. Its line is counted from 0 in its block, or from 1 in its file."""
+
+    line: int
+    reason: Reason
+    source: str
+    target: str
+
 
 Hashes = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
@@ -116,17 +140,43 @@ class Lines:
         return Lines("".join(f"{line}\n" for line in compress(self.sentences, mask)))
 
 
-def clean(settings: DataSettings, source: str, target: str) -> tuple[Lines, Lines, Counter[Reason]]:
-    """Returns both sides of the pairs to train on, and the number of dropped pairs for each reason."""
-    sides = Lines.normalize(source), Lines.normalize(target)
-    verdict = np.zeros(len(sides[0]), np.int8)  # [pairs] 0, or 1 + the index of the reason
-    for reason, faulty in _find_faults(settings, *sides):
+class Cleaned(NamedTuple):
+    """The pairs of a block to train on, and what happened to the others."""
+
+    source: Lines
+    target: Lines
+    lines: Positions
+    """The number of each pair in its block, counted from 0, `[pairs]`."""
+    removed: list[RemovedPair]
+    changed: dict[Change, int]
+    """How many pairs were normalized in which way, whether they were removed or not."""
+
+
+def clean(settings: DataSettings, block: DecodedBlock) -> Cleaned:
+    """Normalizes the pairs of a block and drops the faulty ones."""
+    texts, changed = [block.source, block.target], Counter[Change]()
+    if settings.cleaning > 1:
+        (texts[0], first), (texts[1], second) = map(normalize_lines, texts)
+        for change in {**first, **second}:
+            changed[change] = len({*first.get(change, ()), *second.get(change, ())})
+    source, target = map(Lines.normalize, texts)
+    verdict = np.zeros(len(source), np.int8)  # [pairs] 0, or 1 + the index of the reason
+    for line, bad in block.bad.items():
+        verdict[line] = REASONS.index(bad) + 1
+    for reason, faulty in _find_faults(settings, source, target):
         verdict[faulty & (verdict == 0)] = REASONS.index(reason) + 1
-    removed: Counter[Reason] = Counter()
-    for reason, count in zip(REASONS, np.bincount(verdict, minlength=len(REASONS) + 1)[1:], strict=True):
-        removed[reason] = int(count)
+    removed = [
+        RemovedPair(int(line), REASONS[verdict[line] - 1], source.sentences[line], target.sentences[line])
+        for line in np.flatnonzero(verdict)
+    ]
     good = verdict == 0
-    return sides[0].select(good), sides[1].select(good), +removed
+    return Cleaned(source.select(good), target.select(good), np.flatnonzero(good), removed, dict(changed))
+
+
+def count_reasons(verdict: npt.NDArray[np.int8]) -> Counter[Reason]:
+    """Counts how often each reason occurs in an array of 1 + the index of a reason; other values are not counted."""
+    counts = np.bincount(verdict[verdict > 0], minlength=len(REASONS) + 1)[1:]
+    return +Counter({reason: int(count) for reason, count in zip(REASONS, counts, strict=True)})
 
 
 def _find_faults(settings: DataSettings, source: Lines, target: Lines) -> Iterator[tuple[Reason, Mask]]:
@@ -166,14 +216,14 @@ def _find_foreign(side: Lines, language: str, limit: float) -> Mask:
     return mask
 
 
-def hash_pairs(source: Lines, target: Lines) -> Hashes:
-    """Returns a 64-bit hash of every pair, `[pairs]`.
+def hash_pairs(source_hashes: Hashes, target_hashes: Hashes) -> Hashes:
+    """Returns a 64-bit hash of every pair, `[pairs]`, from the hashes of its sentences.
 
     Two different pairs with the same hash would lose one of them as a duplicate. In a corpus of 100 million pairs the
     probability of that is about 1 in 1,800.
     """
     first, second = _draw_odd_numbers(3, 2)
-    return source.hashes * first + target.hashes * second
+    return source_hashes * first + target_hashes * second
 
 
 def _draw_odd_numbers(stream: int, count: int) -> Hashes:
@@ -199,14 +249,13 @@ def mark_first(hashes: Hashes) -> Mask:
 
 def check_pieces(
     settings: DataSettings, source_lengths: npt.NDArray[np.integer], target_lengths: npt.NDArray[np.integer]
-) -> tuple[Mask, Counter[Reason]]:
+) -> npt.NDArray[np.int8]:
     """Checks encoded pairs by their pieces, not counting the end-of-sentence token.
 
-    Returns a mask of the pairs to train on, and the number of dropped pairs for each reason.
+    Returns 0 for each pair to train on, or 1 + the index of the reason, `[pairs]`.
     """
-    empty = np.minimum(source_lengths, target_lengths) == 0
-    long = np.zeros_like(empty)
+    verdict = np.zeros(len(source_lengths), np.int8)
     if settings.max_pieces is not None:
-        long = ~empty & (np.maximum(source_lengths, target_lengths) > settings.max_pieces)
-    counts: Counter[Reason] = Counter({"empty": int(empty.sum()), "pieces": int(long.sum())})
-    return ~(empty | long), +counts
+        verdict[np.maximum(source_lengths, target_lengths) > settings.max_pieces] = REASONS.index("pieces") + 1
+    verdict[np.minimum(source_lengths, target_lengths) == 0] = REASONS.index("empty") + 1
+    return verdict

@@ -12,6 +12,8 @@ from lockstep.errors import LockstepError
 
 ENDINGS = (".gz", ".xz", ".zst", ".bz2")
 BLOCK_BYTES = 1 << 20
+ZSTANDARD_BYTES = 1 << 11
+"""Compressed bytes at once. They unpack to 64 MB at most, because a block of 128 kB takes four bytes or more."""
 
 
 def strip_compression(name: str) -> str:
@@ -31,19 +33,6 @@ def read_blocks(path: Path) -> Iterator[bytes]:
         if error.errno is None:  # bz2 reports invalid data this way
             raise _damage_error(path, error) from None
         raise LockstepError(f"{path} cannot be read: {error.strerror}.", "Check the disk, or copy it again.") from None
-
-
-def read_line_blocks(path: Path) -> Iterator[bytes]:
-    """Yields the uncompressed content in blocks that end at the end of a line."""
-    rest = b""
-    for block in read_blocks(path):
-        data = rest + block
-        end = data.rfind(b"\n") + 1
-        rest = data[end:]
-        if end:
-            yield data[:end]
-    if rest:
-        yield rest
 
 
 def permission_error(path: Path) -> LockstepError:
@@ -74,7 +63,7 @@ def _zstandard_blocks(path: Path) -> Iterator[bytes]:
 
     frame = None
     with path.open("rb") as file:
-        while data := file.read(BLOCK_BYTES):
+        while data := file.read(ZSTANDARD_BYTES):
             while data:
                 frame = frame or zstandard.ZstdDecompressor().decompressobj()
                 try:

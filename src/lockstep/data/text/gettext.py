@@ -6,14 +6,18 @@ translation, and fuzzy or obsolete messages are skipped, because nobody has appr
 the first form is used: msgid with msgstr[0]. A line break inside a message becomes a space.
 """
 
+import codecs
 import re
 import struct
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from lockstep.data.text.compressed import read_blocks
 from lockstep.data.text.languages import matches_language
+from lockstep.data.text.line_reader import count_limit_bytes, read_line_blocks
 from lockstep.errors import LockstepError
 
 _KEYWORD = re.compile(r"(msgctxt|msgid_plural|msgid|msgstr)(?:\[(\d+)\])?\s*(.*)", re.DOTALL)
@@ -22,12 +26,15 @@ _LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v
 _CHARSET = re.compile(rb"charset=([\w.:-]+)")
 _LANGUAGE = re.compile(r"^Language:\s*([\w@.-]+)", re.MULTILINE)
 _MO_MAGIC = 0x950412DE
+COMPILED_BYTES = 1 << 28
 
 
-def read(path: Path, languages: tuple[str, str], compiled: bool) -> Iterator[tuple[str, str]]:
-    """Yields the pairs of a catalogue in the order of the file. A catalogue is small: it is read into memory."""
-    content = b"".join(read_blocks(path))
-    messages = _read_compiled(path, content) if compiled else _read_text(path, content)
+def read(
+    path: Path, languages: tuple[str, str], limit: int = sys.maxsize, compiled: bool = False
+) -> Iterator[tuple[str, str]]:
+    """Yields the pairs of a catalogue in the order of the file. Messages of more than `limit` characters are cut, but stay
+    longer than that."""
+    messages = _read_compiled(path, _read_all(path)) if compiled else _read_text(path, limit)
     swapped = False
     for message, translation in messages:
         if not message:  # the header
@@ -35,7 +42,25 @@ def read(path: Path, languages: tuple[str, str], compiled: bool) -> Iterator[tup
             swapped = language is not None and _is_source(language[1], languages)
         elif translation.strip():
             source, target = (translation, message) if swapped else (message, translation)
-            yield " ".join(source.split()), " ".join(target.split())
+            yield _join_lines(source, limit), _join_lines(target, limit)
+
+
+def _join_lines(text: str, limit: int) -> str:
+    return " ".join(text.split()) if len(text) <= limit else text[: limit + 1].replace("\n", " ")
+
+
+def _read_all(path: Path) -> bytes:
+    """Returns the content of a compiled catalogue, whose tables may point anywhere in the file."""
+    blocks, size = [], 0
+    for block in read_blocks(path):
+        blocks.append(block)
+        size += len(block)
+        if size > COMPILED_BYTES:
+            raise LockstepError(
+                f"{path} has more than {COMPILED_BYTES >> 20} MB, too much for a compiled catalogue.",
+                "Use the .po file it was compiled from (msgunfmt makes one).",
+            )
+    return b"".join(blocks)
 
 
 def _is_source(language: str, languages: tuple[str, str]) -> bool:
@@ -51,10 +76,14 @@ class _Entry:
     fuzzy: bool = False
 
 
-def _read_text(path: Path, content: bytes) -> Iterator[tuple[str, str]]:
-    charset = _find_charset(path, content)
+def _read_text(path: Path, limit: int) -> Iterator[tuple[str, str]]:
+    limit_bytes = 2 * count_limit_bytes(limit)  # an escaped character may take eight bytes
+    blocks = read_line_blocks(path, limit_bytes)
+    head = next(blocks, b"").removeprefix(codecs.BOM_UTF8)
+    charset = _find_charset(path, head)
+    lines = (line for block in chain([head], blocks) for line in block.removesuffix(b"\n").split(b"\n"))
     entry, current = _Entry(), ""
-    for number, raw in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+    for number, raw in enumerate(lines, start=1):
         try:
             line = raw.decode(charset).strip()
         except UnicodeDecodeError:
@@ -77,12 +106,15 @@ def _read_text(path: Path, content: bytes) -> Iterator[tuple[str, str]]:
                 entry = _Entry()
             current = name if form in (None, "0") else f"{name}[{form}]"
             entry.fields[current] = ""
+        if len(raw) > limit_bytes - 4:  # the reader may have cut it
+            line = line.removesuffix("\\") + '"'
         if not current or len(line) < 2 or line[0] != '"' or line[-1] != '"':
             raise LockstepError(
                 f"Line {number} of {path} is neither a keyword with a quoted text, a quoted text nor a comment.",
                 "Correct that line; `msgfmt --check` shows what is wrong.",
             )
-        entry.fields[current] += _ESCAPE.sub(_unescape, line[1:-1])
+        if len(entry.fields[current]) <= limit:
+            entry.fields[current] += _ESCAPE.sub(_unescape, line[1:-1])
     yield from _finish(entry)
 
 

@@ -5,6 +5,7 @@ matches `en-US`); of several matching segments the first one is used. The conten
 code of the document and is dropped; highlighted text (`<hi>`) stays.
 """
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from xml.parsers import expat
@@ -17,9 +18,10 @@ _CODE = {"bpt", "ept", "it", "ph", "ut"}
 _SHOWN_LANGUAGES = 8
 
 
-def read(path: Path, languages: tuple[str, str]) -> Iterator[tuple[str, str]]:
-    """Yields the pairs of a TMX file in the order of the file."""
-    units = _Units(languages)
+def read(path: Path, languages: tuple[str, str], limit: int = sys.maxsize) -> Iterator[tuple[str, str]]:
+    """Yields the pairs of a TMX file in the order of the file. Segments of more than `limit` characters are cut, but stay
+    longer than that."""
+    units = _Units(languages, limit)
     parser = expat.ParserCreate(namespace_separator=None)
     parser.buffer_text = True
     parser.StartElementHandler = units.start
@@ -54,13 +56,15 @@ def read(path: Path, languages: tuple[str, str]) -> Iterator[tuple[str, str]]:
 class _Units:
     """Collects the pairs of finished units from the events of the parser."""
 
-    def __init__(self, wanted: tuple[str, str]) -> None:
+    def __init__(self, wanted: tuple[str, str], limit: int) -> None:
         self.wanted = wanted
+        self._limit = limit
         self._ready: list[tuple[str, str]] = []
         self.languages: set[str] = set()
         self._segments: dict[str, str] = {}  # of the unit being read, by wanted language
         self._language: str | None = None  # the wanted language of the variant being read
         self._text: list[str] | None = None
+        self._length = 0  # characters in `_text`
         self._code_depth = 0
         self._matches: dict[str, str | None] = {}
 
@@ -75,20 +79,23 @@ class _Units:
         elif name == "tuv":
             self._language = self._match(attributes.get("xml:lang") or attributes.get("lang") or "")
         elif name == "seg":
-            self._text, self._code_depth = [], 0
+            self._text, self._length, self._code_depth = [], 0, 0
         elif name in _CODE:
             self._code_depth += 1
 
     def text(self, data: str) -> None:
-        if self._text is not None and self._code_depth == 0:
+        if self._text is not None and self._code_depth == 0 and self._length <= self._limit:
             self._text.append(data)
+            self._length += len(data)
 
     def end(self, name: str) -> None:
         if name in _CODE:
             self._code_depth -= 1
         elif name == "seg" and self._text is not None:
             if self._language is not None:
-                self._segments.setdefault(self._language, " ".join("".join(self._text).split()))
+                text = "".join(self._text)
+                short = text if self._length > self._limit else " ".join(text.split())
+                self._segments.setdefault(self._language, short.replace("\n", " "))
             self._text = None
         elif name == "tu" and len(self._segments) == 2:
             source, target = self.wanted

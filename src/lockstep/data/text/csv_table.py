@@ -1,0 +1,123 @@
+"""Reads sentence pairs from a CSV file as a stream: two columns, or a header that names the columns of both languages.
+
+Columns are separated by commas or semicolons, and fields may be quoted. A line break inside a field becomes a space.
+"""
+
+import csv
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lockstep.data.text.encodings import advise_conversion
+from lockstep.data.text.languages import matches_language
+from lockstep.data.text.line_reader import count_limit_bytes, read_line_blocks
+from lockstep.data.text.text_block import SKIP, BadRow, columns_error
+from lockstep.errors import LockstepError
+
+if TYPE_CHECKING:
+    from _csv import Reader
+
+DELIMITERS = ",;\t"
+_SAMPLE_LINES = 50
+_HEADINGS = ("source", "target")
+
+
+def read(path: Path, languages: tuple[str, str], limit: int, skip_bad: bool) -> Iterator[tuple[str, str] | BadRow]:
+    """Yields the pairs in the order of the file. Texts may be cut, but stay longer than `limit` characters then."""
+    lines = _read_lines(path, limit)
+    head = list(islice(lines, _SAMPLE_LINES))
+    if not head:
+        raise LockstepError(f"The text file {path} is empty.", "Fill it, or remove its name from the data settings.")
+    delimiter = choose_delimiter(head)
+    csv.field_size_limit(max(csv.field_size_limit(), 2 * count_limit_bytes(min(limit, 1 << 24))))
+    rows = csv.reader(chain(head, lines), delimiter=delimiter)
+    columns: tuple[int, int] | None = None
+    for number, row in enumerate(_iterate(path, rows, skip_bad)):
+        if isinstance(row, BadRow):
+            yield row
+            continue
+        if number == 0 and (columns := find_columns(row, languages)) is not None:
+            continue
+        characters = sum(map(len, row))
+        if len(row) == 2 or (columns and len(row) > max(columns)):
+            source, target = (row[column].replace("\n", " ").replace("\r", " ") for column in columns or (0, 1))
+            yield source, target
+        elif skip_bad or characters > limit:
+            yield BadRow("characters" if characters > limit else "columns", " ".join(" ".join(row).split()))
+        else:
+            raise columns_error(rows.line_num, path, len(row), f"one {delimiter!r}")
+
+
+def choose_delimiter(lines: Sequence[str]) -> str:
+    """Returns the delimiter with which the most rows have two columns, or else several columns."""
+
+    def rank(delimiter: str) -> tuple[int, int]:
+        sizes = [len(row) for row in _parse(lines, delimiter)]
+        return sizes.count(2), sum(size > 2 for size in sizes)
+
+    return max(DELIMITERS, key=rank)
+
+
+def is_csv(lines: Sequence[str], share: float) -> bool:
+    """Do at least this share of the lines have two columns, with quotes understood?"""
+    rows = _parse(lines, choose_delimiter(lines))
+    return sum(len(row) == 2 for row in rows) >= share * max(1, len(rows))
+
+
+def read_header(lines: Sequence[str]) -> list[str]:
+    """Returns the cells of the first row."""
+    rows = _parse(lines[:1], choose_delimiter(lines[:_SAMPLE_LINES]))
+    return [cell.strip() for cell in rows[0]] if rows else []
+
+
+def _parse(lines: Sequence[str], delimiter: str) -> list[list[str]]:
+    try:
+        return [row for row in csv.reader(lines, delimiter=delimiter) if row]
+    except csv.Error:
+        return []
+
+
+def find_columns(row: Sequence[str], languages: tuple[str, str]) -> tuple[int, int] | None:
+    """Returns the columns of both languages if this row is a header, or None."""
+    names = [cell.strip().lstrip("\ufeff") for cell in row]
+    for wanted in (languages, _HEADINGS):
+        places = [next((i for i, name in enumerate(names) if matches_language(one, name)), None) for one in wanted]
+        if places[0] is not None and places[1] is not None and places[0] != places[1]:
+            return places[0], places[1]
+    return None
+
+
+def _read_lines(path: Path, limit: int) -> Iterator[str]:
+    """Yields the lines with their line feeds. Bytes that are not UTF-8 stay as surrogates."""
+    for block in read_line_blocks(path, 2 * count_limit_bytes(limit), keep_quotes=True):
+        for line in block.removesuffix(b"\n").split(b"\n"):
+            yield line.decode(errors="surrogateescape").removeprefix("\ufeff") + "\n"
+
+
+def _iterate(path: Path, rows: "Reader", skip_bad: bool) -> Iterator[list[str] | BadRow]:
+    """Yields the rows. What is no row or not UTF-8 is an error, or a `BadRow` with `skip_bad`."""
+    while True:
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            if not skip_bad:
+                message = f"Line {rows.line_num} of {path} is not valid CSV: {error}."
+                raise LockstepError(message, f"Look for a quotation mark that is not closed. {SKIP}") from None
+            yield BadRow("columns", "")
+            continue
+        if not row:  # an empty line
+            continue
+        text = " ".join(row)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            data = text.encode(errors="surrogateescape")
+            if not skip_bad:
+                message = f"Line {rows.line_num} of {path} is not valid UTF-8."
+                raise LockstepError(message, f"{advise_conversion(data)} {SKIP}") from None
+            yield BadRow("undecodable", data.decode(errors="replace"))
+            continue
+        yield row
