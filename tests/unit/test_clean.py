@@ -9,17 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.data.data_settings import DataSettings
-from lockstep.data.text import clean as clean_module
-from lockstep.data.text.clean import (
-    WHITESPACE,
-    Lines,
-    Reason,
-    check_pieces,
-    clean,
-    count_reasons,
-    hash_pairs,
-    mark_first,
-)
+from lockstep.data.text import lines as lines_module
+from lockstep.data.text.clean import Reason, check_pieces, clean, count_reasons
+from lockstep.data.text.lines import WHITESPACE, Lines, hash_pairs, mark_first
 from lockstep.data.text.text_block import DecodedBlock
 
 LIMITS: dict[str, Any] = {"max_words": 10, "max_ratio": 2.0, "max_pieces": 8}
@@ -157,7 +149,7 @@ def test_the_hash_of_a_pair_depends_on_where_its_sides_meet() -> None:
 @given(st.lists(st.integers(0, 12).map(lambda n: n * (2**64 // 13)), max_size=40), st.sampled_from([1, 3, 100]))
 def test_only_the_first_of_equal_hashes_is_marked(values: list[int], at_once: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clean_module, "HASHES_AT_ONCE", at_once)
+        patch.setattr(lines_module, "HASHES_AT_ONCE", at_once)
         first = mark_first(np.array(values, np.uint64))
     assert first.tolist() == [value not in values[:place] for place, value in enumerate(values)]
 

@@ -38,8 +38,9 @@ from lockstep.data.corpus.select_pairs import HeldOut, Selection, hash_sentences
 from lockstep.data.corpus.vocabulary import Vocabulary
 from lockstep.data.data_settings import DataSettings
 from lockstep.data.text import parallel_text
-from lockstep.data.text.clean import REASONS, Hashes, Mask, Reason, check_pieces, count_reasons
+from lockstep.data.text.clean import REASONS, Reason, check_pieces, count_reasons
 from lockstep.data.text.find_files import SETS
+from lockstep.data.text.lines import Hashes, Mask
 from lockstep.errors import LockstepError
 from lockstep.files import locked, read_json, sha256, sync, write_json
 from lockstep.remote.place import is_remote

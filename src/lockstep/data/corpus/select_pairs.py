@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from lockstep.data.corpus import shards
 from lockstep.data.data_settings import DataSettings
-from lockstep.data.text.clean import REASONS, Hashes, Lines, Reason, count_reasons, hash_pairs, mark_first
+from lockstep.data.text.clean import REASONS, Reason, count_reasons
+from lockstep.data.text.lines import Hashes, Lines, hash_pairs, mark_first
 from lockstep.data.text.normalize import Change, normalize_text
 from lockstep.errors import LockstepError
 

@@ -25,17 +25,8 @@ from lockstep.data.corpus.binary_corpus import SIDES, EncodedSentences, id_type
 from lockstep.data.corpus.removed_pairs import format_rows, shorten
 from lockstep.data.corpus.vocabulary import Vocabulary
 from lockstep.data.data_settings import DataSettings
-from lockstep.data.text.clean import (
-    REASONS,
-    Hashes,
-    Lines,
-    Mask,
-    Reason,
-    RemovedPair,
-    check_pieces,
-    clean,
-    count_reasons,
-)
+from lockstep.data.text.clean import REASONS, Reason, RemovedPair, check_pieces, clean, count_reasons
+from lockstep.data.text.lines import Hashes, Lines, Mask
 from lockstep.data.text.normalize import Change
 from lockstep.data.text.text_block import TextBlock
 from lockstep.files import sync

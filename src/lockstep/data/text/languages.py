@@ -98,24 +98,30 @@ class Script:
 @lru_cache
 def find_script(language: str) -> Script | None:
     """Returns the script that a language code (`zh-Hant`, `sr-Latn`, `en-US`) names or implies, or None."""
-    base, *subtags = _split_code(language)
+    name = name_script(language)
+    return Script(name) if name in _RANGES else None
+
+
+def name_script(language: str) -> str | None:
+    """Returns the four letters of the script that a language code names or implies, or None."""
+    base, *subtags = split_code(language)
     for subtag in subtags:
         if len(subtag) == 4 and subtag.isalpha():
-            name = _SCRIPT_ALIASES.get(subtag.title(), subtag.title())
-            return Script(name) if name in _RANGES else None
-    return Script(_SCRIPT_OF[base]) if base in _SCRIPT_OF else None
+            return _SCRIPT_ALIASES.get(subtag.title(), subtag.title())
+    return _SCRIPT_OF.get(base)
 
 
 def uses_spaces(language: str) -> bool:
     """Does this language put spaces between words?"""
-    return _split_code(language)[0] not in _WITHOUT_SPACES
+    return split_code(language)[0] not in _WITHOUT_SPACES
 
 
 def matches_language(wanted: str, code: str) -> bool:
     """Does a language code match the wanted one? `en` matches `en-US` and `EN_gb`; `pt-BR` does not match `pt-PT`."""
-    wanted_parts = _split_code(wanted)
-    return _split_code(code)[: len(wanted_parts)] == wanted_parts
+    wanted_parts = split_code(wanted)
+    return split_code(code)[: len(wanted_parts)] == wanted_parts
 
 
-def _split_code(language: str) -> list[str]:
+def split_code(language: str) -> list[str]:
+    """Returns the parts of a language code in lower case: `pt_BR` is pt and br."""
     return language.strip().lower().replace("_", "-").split("-")
