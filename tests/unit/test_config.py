@@ -1,11 +1,24 @@
+import re
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from lockstep.config import RunConfig, apply_override, build, describe, differences, find_nearest, list_fields, load
+from lockstep.config import (
+    VARIANTS,
+    RunConfig,
+    apply_override,
+    build,
+    describe,
+    differences,
+    find_nearest,
+    list_fields,
+    load,
+    read_yaml,
+)
 from lockstep.errors import LockstepError
 from lockstep.models.model_settings import LstmSettings, TransformerSettings
 
@@ -69,14 +82,35 @@ def test_no_similar_setting_is_proposed_if_there_is_none() -> None:
     [
         ("train.steps=many", "train.steps='many' is wrong: it must be a whole number"),
         ("train.steps=1.5", "train.steps=1.5 is wrong: it must be a whole number"),
-        ("train.steps=0", "train.steps=0 is wrong: it must be greater than or equal to 1"),
+        ("train.steps=0", "train.steps=0 is wrong: it must be at least 1"),
         ("train.steps=[1]", "train.steps=[1] is wrong: it must be a whole number"),
         ("model.dropout=1", "model.dropout=1 is wrong: it must be less than 1"),
         ("model.norm=middle", "model.norm='middle' is wrong: it must be 'pre' or 'post'"),
         ("batch.bucket=perhaps", "batch.bucket='perhaps' is wrong: it must be true or false"),
         ("model.name=gru", "model.name='gru' is wrong: it must be 'transformer' or 'lstm'"),
         ("model=5", "model=5 is wrong: model is a group of settings, not a value"),
-        ("data.languages=[en]", "data.languages.1 is missing"),
+        ("data.languages=[en]", "data.languages=[en] is wrong: it must be a list of two texts, as in [en, de]"),
+        ("data.languages=en", "data.languages='en' is wrong: it must be a list of two texts, as in [en, de]"),
+        ("data.languages=[a, b, c]", "data.languages=[a, b, c] is wrong: it must be a list of two texts"),
+        ("data.languages=[en, 5]", "item 2 of data.languages, 5, is wrong: it must be text"),
+        ("data.train=5", "data.train=5 is wrong: it must be a list of texts, as in [a, b]"),
+        ("data.train=[a, [b]]", "item 2 of data.train, [b], is wrong: it must be text"),
+        ("data.folder=2016-01-02", "data.folder=2016-01-02 is wrong: it must be a path or an address"),
+        ("data.corpus=[x]", "data.corpus=[x] is wrong: it must be a path or an address or null"),
+        ("optimizer.betas=0.9", "optimizer.betas=0.9 is wrong: it must be a list of two numbers, as in [0.9, 0.98]"),
+        ("optimizer.betas=[0.9, 2]", "item 2 of optimizer.betas, 2, is wrong: it must be less than 1"),
+        ("schedule.drops=[10, 0]", "item 2 of schedule.drops, 0, is wrong: it must be at least 1"),
+        ("train.steps=null", "train.steps=null is wrong: it must be a whole number"),
+        ("train.clip=yes please", "train.clip='yes please' is wrong: it must be a number or null"),
+        ("train.steps={a: 1}", "train.steps={a: 1} is wrong: it must be a whole number"),
+        ("data.grammar=5", "data.grammar=5 is wrong: data.grammar is a group of settings, not a value"),
+        ("model.name=5", "model.name=5 is wrong: it must be 'transformer' or 'lstm' or 'resnet'"),
+        ("model.name=[lstm]", "model.name=[lstm] is wrong: it must be 'transformer' or 'lstm' or 'resnet'"),
+        ("model.name=null", "model.name=null is wrong: it must be 'transformer' or 'lstm' or 'resnet'"),
+        ("model=null", "model=null is wrong: model is a group of settings, not a value"),
+        ("batch=[5]", "batch=[5] is wrong: batch is a group of settings, not a value"),
+        ("own={1: 2}", "the name 1 in own is wrong: names are text"),
+        ("train={1: 2}", "the name 1 in train is wrong: names are text"),
         ("train=5", "train=5 is wrong: train is a group of settings, not a value"),
     ],
 )
@@ -105,8 +139,108 @@ def test_the_remedy_names_the_setting_to_look_up() -> None:
         assert caught.value.remedy.startswith(f"`lockstep config explain{key}` explains")
 
 
-def test_a_missing_group_is_named() -> None:
-    assert refused(tree={"data": {"grammar": {}}}) == "test.yaml: batch is missing."
+WRONG_VALUES = [
+    "some text",
+    "",
+    -5,
+    1.5,
+    10**400,
+    float("inf"),
+    float("nan"),
+    None,
+    True,
+    [],
+    [1],
+    ["a"],
+    [[]],
+    {"a": 1},
+]
+WRONG_VALUES += [{1: 2}, {}, date(2016, 1, 2), b"x", [None, None, None], [{}, {}]]
+RAW_PHRASES = (
+    r"[Ii]nput|\bvalid\b|pydantic|required|unable|instance|tuple|dictionary|datetime|Extra|Keys|finite_|None|True"
+)
+
+
+def places() -> list[tuple[str, str | None]]:
+    """Every setting, with the model or strategy that has it."""
+    plain = [(name, None) for name, _ in list_fields() if name.partition(".")[0] not in VARIANTS]
+    return plain + [
+        (f"{group}.{setting}", name)
+        for group, variants in VARIANTS.items()
+        for name, settings in variants.items()
+        for setting in settings.model_fields
+        if setting != "name"
+    ]
+
+
+def complain(tree: dict[str, Any]) -> str:
+    """The error message for a config; empty if it is accepted."""
+    try:
+        build(tree, "test.yaml")
+    except LockstepError as error:
+        return error.message
+    return ""
+
+
+@pytest.mark.parametrize(("key", "chosen"), places())
+def test_no_wrong_value_of_any_setting_is_refused_in_the_words_of_the_library(key: str, chosen: str | None) -> None:
+    *groups, name = key.split(".")
+    messages = []
+    for value in WRONG_VALUES:
+        tree: dict[str, Any] = {"data": {"grammar": {}}}
+        node = tree
+        for group in groups:
+            node = node.setdefault(group, {})
+        node |= {name: value} if chosen is None else {"name": chosen, name: value}
+        messages.append(complain(tree))
+    assert any(messages)
+    assert [message for message in messages if re.search(RAW_PHRASES, message)] == []
+    assert [message for message in messages if message and name not in message and groups[0] not in message] == []
+
+
+def test_a_config_needs_to_name_only_its_text() -> None:
+    settings = config(tree={"data": {"train": ["a"], "validation": ["b"]}})
+    assert settings.batch.words == 4096
+    assert build(yaml.safe_load(settings.to_yaml()), "again") == settings
+    assert config(tree={"data": {"grammar": {}}, "batch": None}).batch.words == 4096
+    assert config("batch.bucket=true", tree={"data": {"grammar": {}}}).batch.words == 4096
+    assert config("batch.sentences=7", tree={"data": {"grammar": {}}}).batch.words is None
+
+
+def test_a_config_needs_to_name_only_its_images() -> None:
+    settings = config(tree={"data": {"images": "here"}})
+    assert (settings.batch.images, settings.batch.words, settings.model.name) == (128, None, "resnet")
+    assert build(yaml.safe_load(settings.to_yaml()), "again") == settings
+
+
+def test_an_empty_config_asks_for_text() -> None:
+    assert "name the training text in data.train" in refused(tree={})
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "data: {grammar: {}}\ntrain:\n  steps: 5\n  seed: 1\n  steps: 6\n",
+            "train.steps twice: in line 3 and in line 5.",
+        ),
+        ("data: {grammar: {}}\nbatch: {words: 5}\ndata:\n  folder: x\n", "has data twice: in line 1 and in line 3."),
+        (
+            "data:\n  vocabulary: {size: 300, kind: bpe, size: 400}\n",
+            "data.vocabulary.size twice: in line 2 and in line 2.",
+        ),
+    ],
+)
+def test_a_setting_that_is_twice_in_a_file_is_refused_with_both_lines(tmp_path: Path, text: str, sentence: str) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    assert sentence in unreadable(path).message
+
+
+def test_a_file_with_anchors_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("data: {grammar: {}}\nown: &own {again: [*own], more: *own}\n")
+    assert read_yaml(path)["own"]["more"]["more"]
 
 
 def test_a_batch_needs_exactly_one_size() -> None:
@@ -339,7 +473,7 @@ def test_a_setting_is_described_by_type_default_and_meaning() -> None:
             "type": "whole number | null",
             "default": None,
             "text": "Target words per step, all workers together. Pieces and end-of-sentence tokens count as words, "
-            "padding does not.",
+            "padding does not. If no size is named, a step has 4096 words.",
             "fixed": True,
         }
     ]

@@ -161,15 +161,21 @@ class DataSettings(Settings):
         return self.max_characters if self.cleaning > 1 else sys.maxsize
 
 
+BATCH_WORDS, BATCH_IMAGES = 4096, 128
+"""The size of a step if a config names none."""
+
+
 class BatchSettings(Settings):
     """The global batch: what all workers together compute in one step."""
 
     words: Annotated[int | None, Field(ge=1), FIXED] = None
-    """Target words per step, all workers together. Pieces and end-of-sentence tokens count as words, padding does not."""
+    """Target words per step, all workers together. Pieces and end-of-sentence tokens count as words, padding does not.
+    If no size is named, a step has 4096 words."""
     sentences: Annotated[int | None, Field(ge=1), FIXED] = None
     """Sentence pairs per step, all workers together. Set either this or `words`."""
     images: Annotated[int | None, Field(ge=1), FIXED] = None
-    """Images per step, all workers together. Set this instead of `words` for images."""
+    """Images per step, all workers together. Set this instead of `words` for images. If no size is named, a step has 128
+    images."""
     per: Annotated[Literal["global", "worker"], FIXED] = "global"
     """What the batch size counts. `global`: all workers together. `worker`: one worker; the size is multiplied by the
     number of workers of the first launch, and later launches keep the product."""
