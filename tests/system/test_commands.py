@@ -189,6 +189,38 @@ def test_config_shows_and_explains(tiny: Tiny) -> None:
     assert shown["train"]["steps"] == 7
 
 
+def test_config_explain_is_paged_by_section() -> None:
+    sections = lockstep("config", "explain", COLUMNS="80").stdout.splitlines()
+    assert len(sections) <= 25
+    assert any(line.split()[:2] == ["batch", "9"] for line in sections)
+    section = lockstep("config", "explain", "batch", COLUMNS="80").stdout
+    assert section.count("default: ") == 9
+    everything = lockstep("config", "explain", "--all", COLUMNS="80").stdout
+    assert section in everything
+    facts = json.loads(lockstep("config", "explain", "--all", "--json").stdout)
+    assert len(facts) == everything.count("default:")
+    assert all(len(line) <= 80 for line in [*sections, *everything.splitlines()])
+    assert lockstep("config", "explain", "batch", "--all", code=2).stderr
+
+
+def test_tables_fit_80_columns_without_breaking_words(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a-name-of-a-run-that-is-rather-long", "b"):
+        shutil.copytree(trained, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    runs = lockstep("runs", "list", ".", COLUMNS="80").stdout
+    described = lockstep("data", "describe", "b", COLUMNS="80").stdout
+    compared = lockstep("runs", "compare", "a-name-of-a-run-that-is-rather-long", "b", COLUMNS="80").stdout
+    assert all(len(line) <= 80 for line in (runs + described + compared).splitlines())
+    assert "validation" in described.split("Length of")[0]
+    for part in ("a-name-of-a-run", "rather-long"):
+        assert part in runs
+        assert part in compared
+    curves = [line for line in compared.splitlines() if set(line) & set("▁▂▃▄▅▆▇█")]
+    assert len(curves) == 6  # three curves of two runs, one line each
+
+
 def test_prepare_prints_what_is_in_the_text(tiny: Tiny) -> None:
     facts = json.loads(lockstep("prepare", tiny.config, "--json").stdout)
     train = facts["sets"]["train"]

@@ -1,6 +1,7 @@
 """Functions that several commands share: read `CONFIG key=value ...`, prepare a corpus, print a summary."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -76,6 +77,16 @@ def find_model_folder(place: Path, checkpoint: Literal["best", "last"]) -> Path:
 
 def print_json(value: Mapping[str, object] | Sequence[object]) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def fold(name: str, width: int) -> str:
+    """Breaks a path or a name into lines of at most `width` characters, after a slash, hyphen, underscore or dot."""
+    lines = [""]
+    for part in re.findall(r"[^/_.-]*[/_.-]|[^/_.-]+", name):
+        if lines[-1] and len(lines[-1]) + len(part) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
 
 
 def duration(seconds: float) -> str:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 WIDTH = 60
+NAME_CHARACTERS = 24
+"""Longer names of runs are broken into lines."""
 
 
 def compare(
@@ -51,19 +53,21 @@ def compare(
         print_json(comparison.as_dict())
         return
     console = Console()
-    for part in list_parts(comparison, "seconds" if by == "time" else by):
+    for part in list_parts(comparison, "seconds" if by == "time" else by, console.width):
         console.print(part)
     if html is not None:
         console.print(f"Page with all curves: {html}", highlight=False)
 
 
-def list_parts(comparison: "RunComparison", axis: str) -> "list[Table | Text]":
-    """The tables and notes to print. Differences in the settings come first, because they explain the figures."""
+def list_parts(comparison: "RunComparison", axis: str, width: int = 120) -> "list[Table | Text]":
+    """The tables and notes to print, for a terminal of `width` columns. Differences in the settings come first, because
+    they explain the figures."""
     from rich.text import Text
 
+    from lockstep.cli.common import fold
     from lockstep.explain.compare_rows import list_differences, list_figures
 
-    names = [side.name for side in comparison.sides]
+    names = [fold(side.name, NAME_CHARACTERS) for side in comparison.sides]
     shown: list[Table | Text] = []
     for title, differing in (
         ("Settings that differ", comparison.settings),
@@ -76,7 +80,7 @@ def list_parts(comparison: "RunComparison", axis: str) -> "list[Table | Text]":
     shown += [Text(f"{note}\n", style="yellow") for note in comparison.notes]
     shown.append(_table("Figures", ["", *names], list_figures(comparison), right=True))
     wanted = dict.fromkeys(("training loss", "validation loss", comparison.metric))
-    shown += [_curves(comparison, curve, axis) for curve in wanted if curve in comparison.shared]
+    shown += [_curves(comparison, curve, axis, width) for curve in wanted if curve in comparison.shared]
     return shown
 
 
@@ -93,17 +97,19 @@ def _table(title: str, heads: list[str], rows: Sequence[tuple[str, ...]], right:
     return table
 
 
-def _curves(comparison: "RunComparison", name: str, axis: str) -> "Table":
+def _curves(comparison: "RunComparison", name: str, axis: str, width: int) -> "Table":
+    from lockstep.cli.common import fold
+
     curves = [side.curves[name] for side in comparison.sides]
     last = max(_axis(curve, axis)[-1] for curve in curves)
     low, high = min(min(curve.value) for curve in curves), max(max(curve.value) for curve in curves)
-    drawn = [sparkline(_axis(curve, axis), curve.value, last, low, high) for curve in curves]
-    rows = [
-        (side.name, line, f"{curve.value[0]:.3f} to {curve.value[-1]:.3f}")
-        for side, curve, line in zip(comparison.sides, curves, drawn, strict=True)
-    ]
+    names = [fold(side.name, NAME_CHARACTERS) for side in comparison.sides]
+    ends = [f"{curve.value[0]:.3f} to {curve.value[-1]:.3f}" for curve in curves]
+    taken = max(len(line) for one in names for line in one.split("\n")) + max(map(len, ends)) + 10  # 10: padding
+    cells = min(WIDTH, max(10, width - taken))
+    drawn = [sparkline(_axis(curve, axis), curve.value, last, low, high, cells) for curve in curves]
     title = f"{name} by {comparison.axes[axis]}, 0 to {last:,.0f}; scale {low:.3f} to {high:.3f}"
-    return _table(title, ["", "", "first to last"], rows)
+    return _table(title, ["", "", "first to last"], list(zip(names, drawn, ends, strict=True)))
 
 
 def _axis(curve: "ComparedCurve", axis: str) -> list[float]:

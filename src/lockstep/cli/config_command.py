@@ -1,8 +1,11 @@
 """`lockstep config`: the settings of a config file, and the meaning of every setting."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from lockstep.config import SectionFacts, SettingFacts
 
 app = typer.Typer(help="Show the settings of a config, or explain settings.", no_args_is_help=True)
 
@@ -35,31 +38,64 @@ def schema() -> None:
 def explain(
     key: Annotated[
         str | None,
-        typer.Argument(help="A setting such as batch.words, or a group such as batch. Default: all settings."),
+        typer.Argument(help="A section such as batch, or a setting such as batch.words. Default: the sections."),
     ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Explain all settings.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Explain a setting, a group of settings, or all: meaning, type and default."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
+    """List the sections of a config, or explain the settings of one: meaning, type and default."""
     from lockstep.cli.common import print_json
-    from lockstep.config import as_yaml, describe
+    from lockstep.config import describe, list_sections
+    from lockstep.errors import LockstepError
 
+    if key is not None and everything:
+        raise LockstepError(f"--all explains all settings, not only {key}.", "Give either a name or --all.", code=2)
+    if key is None and not everything:
+        sections = list_sections()
+        if as_json:
+            print_json(sections)
+        else:
+            _print_sections(sections)
+        return
     settings = describe(key)
     if as_json:
         print_json(settings)
         return
-    if len(settings) == 1:
-        setting = settings[0]
-        fixed = ". A resumed run cannot change it" if setting["fixed"] else ""
-        print(f"{setting['key']}: {setting['text']}")
-        print(f"  {setting['type']}; default: {as_yaml(setting['default'])}{fixed}")
-        return
+    for place, setting in enumerate(settings):
+        if place:
+            print()
+        _print_setting(setting)
+
+
+def _print_sections(sections: "list[SectionFacts]") -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table(box=box.SIMPLE)
-    for heading in ("setting", "type", "default", "meaning"):
-        table.add_column(heading, no_wrap=heading == "setting")
-    for setting in settings:
-        table.add_row(setting["key"], setting["type"], as_yaml(setting["default"]), setting["text"])
-    Console().print(table)
+    table.add_column("section", no_wrap=True)
+    table.add_column("settings", justify="right", no_wrap=True)
+    table.add_column("what it sets")
+    for section in sections:
+        table.add_row(section["section"], str(section["settings"]), section["text"])
+    console = Console(highlight=False)
+    console.print(table)
+    print("`lockstep config explain SECTION` explains its settings.")
+    print("`lockstep config explain --all` explains all of them.")
+
+
+def _print_setting(setting: "SettingFacts") -> None:
+    """The name, type and default of a setting, and its meaning below. Lines end between words."""
+    import textwrap
+
+    from rich.console import Console
+
+    from lockstep.config import as_yaml
+
+    wrapper = textwrap.TextWrapper(Console().width, break_on_hyphens=False, break_long_words=False)
+    wrapper.initial_indent = wrapper.subsequent_indent = " " * 4
+    fixed = ". A resumed run cannot change it" if setting["fixed"] else ""
+    facts = f"{setting['type']}; default: {as_yaml(setting['default'])}{fixed}"
+    print(setting["key"])
+    print(wrapper.fill(setting["text"]))
+    print(wrapper.fill(facts))

@@ -238,7 +238,9 @@ def prepare(
         return
     table = Table(box=box.SIMPLE, title=f"Corpus {escape(str(corpus.folder))}", title_justify="left")
     for heading in ("set", "pairs", "source words", "target words", "longest", "removed"):
-        table.add_column(heading, justify="left" if heading in ("set", "removed") else "right")
+        table.add_column(
+            heading, justify="left" if heading in ("set", "removed") else "right", no_wrap=heading != "removed"
+        )
     for name, facts in corpus.facts["sets"].items():
         removed = ", ".join(f"{count:,} {reason}" for reason, count in facts.get("removed", {}).items() if count)
         longest = max(facts["source_longest"], facts["target_longest"])

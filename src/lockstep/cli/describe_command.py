@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 BAR_CELLS, HISTOGRAM_ROWS = 40, 20
+FILE_CHARACTERS = 32
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -109,13 +110,22 @@ def histogram(counts: list[int], step: int, rows: int = HISTOGRAM_ROWS) -> list[
     ]
 
 
+SET_ROWS = {
+    "pairs": "lines",
+    "source pieces": "source_words",
+    "target pieces": "target_words",
+    "source words": "source_plain_words",
+    "target words": "target_plain_words",
+    "longest source": "source_longest",
+    "longest target": "target_longest",
+}
+
+
 def _sets(facts: dict[str, Any]) -> "Table":
-    table = _table("", ["set"], ["pairs", "source pieces", "target pieces", "source words", "target words", "longest"])
-    for name, counts in facts["sets"].items():
-        longest = f"{counts['source_longest']:,} / {counts['target_longest']:,}"
-        columns = ("lines", "source_words", "target_words", "source_plain_words", "target_plain_words")
-        table.add_row(name, *(f"{counts[column]:,}" for column in columns), longest)
-    table.caption = "pieces with end marks; words are separated by whitespace; longest in pieces, source / target"
+    table = _table("", [""], list(facts["sets"]))
+    for heading, column in SET_ROWS.items():
+        table.add_row(heading, *(f"{counts[column]:,}" for counts in facts["sets"].values()))
+    table.caption = "pieces with end marks; words are separated by whitespace; longest in pieces"
     return table
 
 
@@ -141,9 +151,12 @@ def _lengths(counts: dict[str, Any], side: str, language: str) -> "Table":
 def _files(facts: dict[str, Any]) -> "Table":
     from rich.markup import escape
 
+    from lockstep.cli.common import fold
+
     table = _table("Files", ["set", "file"], ["MB", "SHA-256"])
     for file in facts["files"]:
-        table.add_row(file["set"], escape(file["path"]), f"{file['bytes'] / 1e6:,.1f}", file["sha256"][:16])
+        path = escape(fold(file["path"], FILE_CHARACTERS))
+        table.add_row(file["set"], path, f"{file['bytes'] / 1e6:,.1f}", file["sha256"][:16])
     return table
 
 
@@ -153,7 +166,7 @@ def _table(title: str, left: list[str], right: list[str]) -> "Table":
 
     table = Table(box=box.SIMPLE, title=title or None, title_justify="left", caption_justify="left")
     for heading in left:
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading, overflow="fold", no_wrap=heading == "set")
     for heading in right:
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     return table

@@ -35,23 +35,32 @@ def list_runs(
     from rich.markup import escape
     from rich.table import Table
 
-    from lockstep.cli.common import print_json
+    from lockstep.cli.common import fold, print_json
     from lockstep.remote.place import is_remote
 
     summaries = _summarise_remote(folder) if is_remote(folder) else _summarise_local(Path(folder))
     if as_json:
         print_json([summary.as_dict() for summary in summaries])
         return
+    console = Console()
+    facts = ("state", "step", "best score", "per second", "workers")
+    rows = [_list_facts(summary) for summary in summaries]
+    width = console.width - sum(max(map(len, column)) + 3 for column in zip(facts, *rows, strict=True)) - 4
     table = Table(box=box.SIMPLE)
-    for heading in ("run", "state", "step", "best score", "at step", "per second", "workers"):
-        table.add_column(heading, justify="left" if heading in ("run", "state") else "right", overflow="fold")
-    for summary in summaries:
-        score = "-" if summary.best_score is None else f"{summary.best_score:.2f}"
-        speed = "-" if summary.words_per_second is None else f"{summary.words_per_second:,.0f}"
-        speed += "" if summary.words_per_second is None else f" {summary.unit.removeprefix('target ')}"
-        at = "-" if summary.best_step is None else f"{summary.best_step:,}"
-        table.add_row(escape(summary.run), summary.state, f"{summary.step:,}", score, at, speed, str(summary.workers))
-    Console().print(table if summaries else f"There are no runs in {folder}.")
+    table.add_column("run", overflow="fold")
+    for heading in facts:
+        table.add_column(heading, justify="left" if heading == "state" else "right", no_wrap=True)
+    for summary, row in zip(summaries, rows, strict=True):
+        table.add_row(escape(fold(summary.run, width)), *row)
+    console.print(table if summaries else f"There are no runs in {folder}.")
+
+
+def _list_facts(summary: "Summary") -> list[str]:
+    """The state, step, best score, speed and number of workers of a run."""
+    score = "-" if summary.best_score is None else f"{summary.best_score:.2f} at {summary.best_step:,}"
+    unit = summary.unit.removeprefix("target ")
+    speed = "-" if summary.words_per_second is None else f"{summary.words_per_second:,.0f} {unit}"
+    return [summary.state, f"{summary.step:,}", score, speed, f"{summary.workers}"]
 
 
 def _summarise_local(folder: Path) -> "list[Summary]":

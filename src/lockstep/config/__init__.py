@@ -13,12 +13,14 @@ from lockstep.config.config_file import (
 )
 from lockstep.config.mistakes import find_nearest
 from lockstep.config.run_config import VARIANTS, RunConfig, differences, list_fields
-from lockstep.config.setting_facts import as_yaml, describe, display_as_type
+from lockstep.config.setting_facts import SectionFacts, SettingFacts, as_yaml, describe, display_as_type, list_sections
 
 __all__ = [
     "STRATEGY_0_1_0",
     "VARIANTS",
     "RunConfig",
+    "SectionFacts",
+    "SettingFacts",
     "Tree",
     "apply_override",
     "as_yaml",
@@ -29,6 +31,7 @@ __all__ = [
     "drop_ignored",
     "find_nearest",
     "list_fields",
+    "list_sections",
     "load",
     "read_yaml",
     "strategy_has",

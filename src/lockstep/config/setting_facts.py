@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from lockstep.config.mistakes import find_nearest
-from lockstep.config.run_config import VARIANTS, enumerate_names, list_fields, list_owners
+from lockstep.config.run_config import VARIANTS, RunConfig, enumerate_names, list_fields, list_owners
 from lockstep.errors import LockstepError
 from lockstep.settings import is_fixed
 
@@ -32,7 +32,7 @@ def describe(key: str | None = None) -> list[SettingFacts]:
         known.setdefault(name, []).append(info)
     if key is not None and key not in known:
         near = find_nearest(key)
-        hint = f"Did you mean {near}?" if near else "`lockstep config explain` lists all settings."
+        hint = f"Did you mean {near}?" if near else "`lockstep config explain` lists the sections."
         raise LockstepError(f"There is no setting {key}.", hint, code=2)
     chosen = {n: f for n, f in known.items() if key is None or n == key or n.startswith(f"{key}.")}
     leaves = {n: f for n, f in chosen.items() if not any(other.startswith(f"{n}.") for other in known)}
@@ -45,6 +45,26 @@ def describe(key: str | None = None) -> list[SettingFacts]:
             "fixed": is_fixed(infos[0]),
         }
         for name, infos in leaves.items()
+    ]
+
+
+class SectionFacts(TypedDict):
+    """What `lockstep config explain` says about a section."""
+
+    section: str
+    settings: int
+    text: str
+
+
+def list_sections() -> list[SectionFacts]:
+    """Every section of a config, with the first sentence about it and the number of its settings."""
+    return [
+        {
+            "section": name,
+            "settings": len(describe(name)),
+            "text": f"{_sentences(info).partition('. ')[0].rstrip('.')}.",
+        }
+        for name, info in RunConfig.model_fields.items()
     ]
 
 
