@@ -93,7 +93,7 @@ def test_no_similar_setting_is_proposed_if_there_is_none() -> None:
         ("data.languages=en", "data.languages='en' is wrong: it must be a list of two texts, as in [en, de]"),
         ("data.languages=[a, b, c]", "data.languages=[a, b, c] is wrong: it must be a list of two texts"),
         ("data.languages=[en, 5]", "item 2 of data.languages, 5, is wrong: it must be text"),
-        ("data.train=5", "data.train=5 is wrong: it must be a list of texts, as in [a, b]"),
+        ("data.train=5", "data.train=5 is wrong: it must be a list of texts or lists of two texts, as in [a, b]"),
         ("data.train=[a, [b]]", "item 2 of data.train, [b], is wrong: it must be text"),
         ("data.folder=2016-01-02", "data.folder=2016-01-02 is wrong: it must be a path or an address"),
         ("data.corpus=[x]", "data.corpus=[x] is wrong: it must be a path or an address or null"),

@@ -5,9 +5,9 @@ import itertools
 import pytest
 
 from lockstep.config import build
-from lockstep.config.sizes import MachineFacts, TextFacts, choose_sizes
+from lockstep.config.sizes import TextFacts, TrainingMachine, choose_sizes
 
-LAPTOP, SERVER = MachineFacts(cores=2, memory_gb=8), MachineFacts(cores=32, memory_gb=256, gpus=4)
+LAPTOP, SERVER = TrainingMachine(cores=2, memory_gb=8), TrainingMachine(cores=32, memory_gb=256, gpus=4)
 PAIRS = (10, 300, 3_000, 29_000, 200_000, 1_000_000, 5_000_000)
 
 
@@ -23,7 +23,7 @@ def tree(sizes: dict[str, object]) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(("pairs", "machine"), list(itertools.product(PAIRS, (LAPTOP, SERVER))))
-def test_the_sizes_are_a_config(pairs: int, machine: MachineFacts) -> None:
+def test_the_sizes_are_a_config(pairs: int, machine: TrainingMachine) -> None:
     sizes = choose_sizes(TextFacts(pairs, 12.0, 90), machine)
     config = build(tree(dict(sizes.as_dict())), "sizes")
     assert config.schedule.warmup < config.train.steps
@@ -73,4 +73,4 @@ def test_the_vocabulary_has_room_for_many_characters_or_leaves_rare_ones_to_byte
 
 def test_little_memory_means_micro_batches() -> None:
     assert "batch.micro_words" not in choose_sizes(TextFacts(3000, 9.0, 80), LAPTOP).as_dict()
-    assert choose_sizes(TextFacts(3000, 9.0, 80), MachineFacts(2, 4.0)).as_dict()["batch.micro_words"] == 1024
+    assert choose_sizes(TextFacts(3000, 9.0, 80), TrainingMachine(2, 4.0)).as_dict()["batch.micro_words"] == 1024

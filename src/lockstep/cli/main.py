@@ -13,6 +13,7 @@ from lockstep.cli import (
     data_command,
     demo_command,
     evaluate_command,
+    init_command,
     plan_command,
     prove_command,
     rehearse_command,
@@ -28,13 +29,15 @@ from lockstep.notices import print_error
 app = typer.Typer(
     name="lockstep",
     help="Train translation models and image classifiers in parallel, and explain every run.",
-    epilog="Start with `lockstep demo`: two workers, a few minutes, no download.",
+    epilog="Start with `lockstep demo`: two workers, a few minutes, no download. "
+    "For your own text: `lockstep init FILES`, then `lockstep train lockstep.yaml`.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(demo_command.demo)
+app.command()(init_command.init)
 app.command()(data_command.prepare)
 app.command()(train_command.train)
 app.command()(evaluate_command.evaluate)

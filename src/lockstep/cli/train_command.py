@@ -18,7 +18,10 @@ def train(
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Worker processes on this machine; default: one per GPU, or one without GPUs."),
+        typer.Option(
+            min=1,
+            help="Worker processes on this machine; default: train.workers, else one per GPU, or one without GPUs.",
+        ),
     ] = None,
     servers: Annotated[
         int | None,
@@ -93,7 +96,7 @@ def run_training(
         prepare_corpus(config)
     reached = None if is_remote(run) else _finished_at(config, Path(run))
     if reached is None:
-        stop_signal = _start(config, run, workers or _count_devices(config), port)
+        stop_signal = _start(config, run, workers or config.train.workers or _count_devices(config), port)
     else:
         steps = f"step {reached:,} is reached and train.steps is {config.train.steps:,}"
         print(f"Nothing to do: {steps}. Raise train.steps to train more.", file=sys.stderr)

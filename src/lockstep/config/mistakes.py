@@ -128,7 +128,7 @@ def _explain_value(problem: ErrorDetails, key: str, chosen: str | None) -> str:
         return f"{key}={_show(value)} is wrong"
     annotation, example = info.annotation, ""
     if get_origin(annotation) in (list, tuple):
-        example = f", as in {_show(list(info.default or _EXAMPLES[get_args(annotation)[0] is str]))}"
+        example = f", as in {_show(list(info.default or _EXAMPLES[get_args(annotation)[0] is not int]))}"
     subject = f"{key}={_show(value)}"
     if inside and kind != "missing":
         annotation, example = _item_type(annotation, inside[0]), ""
@@ -162,7 +162,7 @@ def _describe_type(annotation: object, many: bool = False) -> str:
         return " or ".join(_describe_type(part, many) for part in parts)
     if origin in (list, tuple):
         count = f"{_COUNTS[len(parts)]} " if origin is tuple else ""
-        return f"a list of {count}{_describe_type(parts[0], many=True)}"
+        return f"{'lists' if many else 'a list'} of {count}{_describe_type(parts[0], many=True)}"
     return _NAMES.get(annotation, ("another value", "other values"))[many]
 
 

@@ -34,7 +34,7 @@ class TextFacts:
 
 
 @dataclass(frozen=True)
-class MachineFacts:
+class TrainingMachine:
     """What is known about the machine that trains."""
 
     cores: int
@@ -90,6 +90,7 @@ _ROWS = (
 _CPU_ROW = _Row(0, 8_000, 3, 256, 1024, 4, 0.1, 4096, 5, 1.5e-3)
 """The largest sizes that a machine without GPU trains in hours."""
 _CPU_MINUTES = 180.0
+_MOST_CPU_WORKERS = 4
 _FEWEST_STEPS, _MOST_STEPS = 300, 100_000
 _GPU_MICRO_WORDS = 4096
 _SMALL_MEMORY_GB, _SMALL_MICRO_WORDS = 6.0, 1024
@@ -98,7 +99,7 @@ _GPU_FLOPS = 5e12, 60e12
 """Floating-point operations per second that training reaches on a core and on a GPU: between an old and a new one."""
 
 
-def choose_sizes(text: TextFacts, machine: MachineFacts) -> Sizes:
+def choose_sizes(text: TextFacts, machine: TrainingMachine) -> Sizes:
     """Chooses the sizes. The same facts give the same sizes on every machine."""
     row = next(row for row in _ROWS if text.pairs <= row.pairs)
     model_reason = f"for {text.pairs:,} pairs"
@@ -125,6 +126,7 @@ def choose_sizes(text: TextFacts, machine: MachineFacts) -> Sizes:
         Size("train.evaluate_every", every, "eight evaluations in all"),
         Size("train.checkpoint_every", every, ""),
         Size("train.clip", 1.0, ""),
+        *([] if machine.gpus else [_choose_workers(machine)]),
         Size("schedule.name", "cosine", ""),
         Size("schedule.peak", row.peak, "smaller models bear a higher learning rate"),
         Size("schedule.warmup", max(10, min(4000, _round(steps / 6))), "a sixth of the steps"),
@@ -146,7 +148,14 @@ def _choose_vocabulary(text: TextFacts, row: _Row) -> tuple[int, float | None, s
     return max(FEWEST_PIECES, pieces), coverage, reason
 
 
-def _choose_micro_batch(machine: MachineFacts) -> list[Size]:
+def _choose_workers(machine: TrainingMachine) -> Size:
+    """One worker per core, up to four: workers with one thread are as fast as one worker with many, and suffer less from
+    other programs on the machine."""
+    workers = min(machine.cores, _MOST_CPU_WORKERS)
+    return Size("train.workers", workers, "processes that train together; `--workers` overrides it")
+
+
+def _choose_micro_batch(machine: TrainingMachine) -> list[Size]:
     if machine.gpus:
         return [Size("batch.micro_words", _GPU_MICRO_WORDS, "so that a step fits into the memory of a GPU")]
     if machine.memory_gb < _SMALL_MEMORY_GB:
@@ -156,7 +165,7 @@ def _choose_micro_batch(machine: MachineFacts) -> list[Size]:
 
 
 def _choose_steps(
-    text: TextFacts, machine: MachineFacts, row: _Row, words: float, flops_per_word: float
+    text: TextFacts, machine: TrainingMachine, row: _Row, words: float, flops_per_word: float
 ) -> tuple[int, str]:
     """The number of steps, and how many passes through the text that is."""
     pass_steps = text.pairs * words / row.batch_words
@@ -184,7 +193,7 @@ def _count_flops_per_word(row: _Row, pieces: int) -> float:
     return 6.0 * (encoder + decoder + row.width * pieces)
 
 
-def _estimate_minutes(machine: MachineFacts, flops: float) -> tuple[float, float]:
+def _estimate_minutes(machine: TrainingMachine, flops: float) -> tuple[float, float]:
     slow, fast = (
         (rate * machine.gpus for rate in _GPU_FLOPS) if machine.gpus else (rate * machine.cores for rate in _CORE_FLOPS)
     )

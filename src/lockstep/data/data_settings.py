@@ -4,9 +4,24 @@ import sys
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, PlainValidator, model_validator
+from pydantic_core import PydanticCustomError
 
 from lockstep.settings import FIXED, Place, Settings
+
+
+def _read_text_name(value: object) -> str | tuple[str, str]:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(part, str) for part in value):
+        return value[0], value[1]
+    raise PydanticCustomError("text_name", "it must be a name or a list of two files")
+
+
+TextName = Annotated[
+    str | tuple[str, str], PlainValidator(_read_text_name, json_schema_input_type=str | tuple[str, str])
+]
+"""A name of parallel text, or its source file and its target file."""
 
 
 class GrammarSettings(Settings):
@@ -66,13 +81,14 @@ class DataSettings(Settings):
     """Source and target language. They are also the suffixes of the text files."""
     folder: Place = Path()
     """Folder of the text files that train, validation and test name: a path, or an address such as s3://bucket/text."""
-    train: list[str] = []
+    train: list[TextName] = []
     """Names of the training text. `news` stands for the two files news.en and news.de; pairs.tsv, pairs.csv, memory.tmx,
-    app.po and app.mo hold both languages. Each file may be compressed (.gz, .xz, .zst, .bz2)."""
-    validation: list[str] = []
+    app.po and app.mo hold both languages; [english.txt, german.txt] names two files with other names. Each file may be
+    compressed (.gz, .xz, .zst, .bz2)."""
+    validation: list[TextName] = []
     """Names of the validation text, which is scored during training. Without it, data.split takes validation text from the
     training text, and also test text unless data.test is set."""
-    test: list[str] = []
+    test: list[TextName] = []
     """Names of the test text, which is scored after training."""
     split: SplitSettings = SplitSettings()
     """How validation and test text is split off the training text, if data.validation is not set."""

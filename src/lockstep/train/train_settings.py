@@ -42,6 +42,9 @@ class TrainSettings(Settings):
     """A step whose gradient is not finite changes nothing. Stop with an error after this many of them in a row."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute. `auto` uses the GPUs if there are any, else the CPU."""
+    workers: int | None = Field(None, ge=1)
+    """Worker processes on this machine, unless `lockstep train --workers` says otherwise. null: one per GPU, or one
+    without GPUs."""
     threads: int | None = Field(None, ge=1)
     """CPU threads per worker. null: the cores of the machine divided by its workers."""
     deterministic: bool = False

@@ -150,14 +150,15 @@ def fetch_text(settings: DataSettings) -> Path:
 
 def _list_files(settings: DataSettings) -> list[str]:
     """Returns the files that the names of text stand for. Files named without a suffix of compression may have one."""
-    names = [name for part in SETS for name in getattr(settings, part)]
-    return [
-        file
-        for name in names
-        for file in (
-            [name] if name_format(name) != "lines" else [f"{name}.{language}" for language in settings.languages]
-        )
-    ]
+    files: list[str] = []
+    for name in (name for part in SETS for name in getattr(settings, part)):
+        if not isinstance(name, str):
+            files += name
+        elif name_format(name) != "lines":
+            files.append(name)
+        else:
+            files += [f"{name}.{language}" for language in settings.languages]
+    return files
 
 
 def _damage_error(url: str, what: str, remedy: str) -> LockstepError:

@@ -24,36 +24,52 @@ PAD, UNK, BOS, EOS = range(4)
 TRAINER_THREADS = 16
 """A constant, because the trained model depends on it: the trainer sums floats per thread."""
 ALL_CORES = -1
+_TOO_HIGH = re.compile(r"too high .*<= (\d+)")
 
 
 def train(settings: VocabularySettings, sentences: Iterable[str]) -> bytes:
     """Trains a SentencePiece model. The same sentences in the same order give the same bytes."""
-    from sentencepiece import SentencePieceTrainer
-
-    model = io.BytesIO()
     failures: list[BaseException] = []
     try:
-        SentencePieceTrainer.train(
-            sentence_iterator=_guard(sentences, failures),
-            model_writer=model,
-            model_type=settings.kind,
-            vocab_size=settings.size,
-            character_coverage=settings.coverage,
-            normalization_rule_name="identity",
-            byte_fallback=True,
-            split_digits=True,
-            max_sentence_length=1 << 16,
-            pad_id=PAD,
-            unk_id=UNK,
-            bos_id=BOS,
-            eos_id=EOS,
-            num_threads=TRAINER_THREADS,
-            minloglevel=2,
-        )
+        model = _run_trainer(settings, _guard(sentences, failures))
     except RuntimeError as error:
         raise (failures[0] if failures else _training_error(settings, str(error))) from None
     if failures:
         raise failures[0]
+    return model
+
+
+def find_largest_size(settings: VocabularySettings, sentences: Iterable[str]) -> int | None:
+    """Returns the most pieces that the trainer finds in these sentences; None if it finds `settings.size`."""
+    try:
+        _run_trainer(settings, iter(sentences))
+    except RuntimeError as error:
+        largest = _TOO_HIGH.search(str(error))
+        return int(largest[1]) if largest else None
+    return None
+
+
+def _run_trainer(settings: VocabularySettings, sentences: Iterator[str]) -> bytes:
+    from sentencepiece import SentencePieceTrainer
+
+    model = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=sentences,
+        model_writer=model,
+        model_type=settings.kind,
+        vocab_size=settings.size,
+        character_coverage=settings.coverage,
+        normalization_rule_name="identity",
+        byte_fallback=True,
+        split_digits=True,
+        max_sentence_length=1 << 16,
+        pad_id=PAD,
+        unk_id=UNK,
+        bos_id=BOS,
+        eos_id=EOS,
+        num_threads=TRAINER_THREADS,
+        minloglevel=2,
+    )
     return model.getvalue()
 
 
@@ -132,7 +148,7 @@ def _guard(sentences: Iterable[str], failures: list[BaseException]) -> Iterator[
 
 def _training_error(settings: VocabularySettings, message: str) -> LockstepError:
     """Translates an error message of the trainer into one that names the setting to change."""
-    if largest := re.search(r"too high .*<= (\d+)", message):
+    if largest := _TOO_HIGH.search(message):
         return LockstepError(
             f"The training text is too small for a vocabulary of {settings.size} pieces.",
             f"Set data.vocabulary.size to {largest[1]} or less.",

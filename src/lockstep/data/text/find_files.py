@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypedDict
 
 from lockstep.data.catalog import entries
-from lockstep.data.data_settings import DataSettings
+from lockstep.data.data_settings import DataSettings, TextName
 from lockstep.data.text.compressed import ENDINGS, permission_error, strip_compression
 from lockstep.errors import LockstepError
 
@@ -38,9 +38,11 @@ def name_format(name: str) -> Format:
     return next((kind for kind in SINGLE_FILES if plain.endswith(f".{kind}")), "lines")
 
 
-def find_files(settings: DataSettings, name: str) -> FoundFiles:
-    """Finds the files of a name. `news` is news.en and news.de, else the only one of news.tsv, news.csv, ... that exists,
-    else a table called news without ending."""
+def find_files(settings: DataSettings, name: TextName) -> FoundFiles:
+    """Finds the files of a name, or the two files that are named themselves. `news` is news.en and news.de, else the only
+    one of news.tsv, news.csv, ... that exists, else a table called news without ending."""
+    if not isinstance(name, str):
+        return FoundFiles("lines", tuple(_find_existing((Path(settings.folder) / file).expanduser()) for file in name))
     base = (Path(settings.folder) / name).expanduser()
     kind = name_format(name)
     if kind != "lines":
@@ -63,7 +65,7 @@ def find_files(settings: DataSettings, name: str) -> FoundFiles:
     return FoundFiles("lines", tuple(_find_existing(side) for side in sides))
 
 
-def list_files(settings: DataSettings, names: Sequence[str]) -> list[Path]:
+def list_files(settings: DataSettings, names: Sequence[TextName]) -> list[Path]:
     """Returns all files of these names, in the order in which they are read."""
     return [path for name in names for path in find_files(settings, name).paths]
 

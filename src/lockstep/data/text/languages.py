@@ -111,6 +111,11 @@ def name_script(language: str) -> str | None:
     return _SCRIPT_OF.get(base)
 
 
+def is_known(language: str) -> bool:
+    """Is this the code of a common language?"""
+    return language in _SCRIPT_OF
+
+
 def uses_spaces(language: str) -> bool:
     """Does this language put spaces between words?"""
     return split_code(language)[0] not in _WITHOUT_SPACES

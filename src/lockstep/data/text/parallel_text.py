@@ -3,6 +3,7 @@
 | name | what is read |
 |---|---|
 | `news` | two files, `news.en` and `news.de`; line n of one is the translation of line n of the other |
+| `[english.txt, german.txt]` | these two files, in the same way |
 | `pairs.tsv` | one file, two columns separated by a tab |
 | `pairs.csv` | one file, two columns separated by commas or semicolons (see `csv_table.py`) |
 | `memory.tmx` | a translation memory (see `tmx.py`) |
@@ -18,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import cast
 
-from lockstep.data.data_settings import DataSettings
+from lockstep.data.data_settings import DataSettings, TextName
 from lockstep.data.text import csv_table, gettext, tmx
 from lockstep.data.text.clean import Reason
 from lockstep.data.text.find_files import Format, find_files
@@ -44,7 +45,7 @@ def read_blocks(settings: DataSettings, name: str, lines: int) -> Iterator[TextB
         yield from read_file_blocks(settings, base, lines)
 
 
-def read_file_blocks(settings: DataSettings, name: str, lines: int = READ_LINES) -> Iterator[TextBlock]:
+def read_file_blocks(settings: DataSettings, name: TextName, lines: int = READ_LINES) -> Iterator[TextBlock]:
     """Yields the blocks of the files that one name stands for."""
     kind, paths = find_files(settings, name)
     yield from read_found_blocks(settings, kind, paths, lines)

@@ -1,0 +1,73 @@
+"""Counts what is in parallel text before it is prepared: pairs, words, duplicates, lines that cannot be used."""
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lockstep.data.data_settings import DataSettings
+from lockstep.data.text import parallel_text
+from lockstep.data.text.clean import Hashes, Lines, clean, hash_pairs, mark_first
+from lockstep.data.text.text_block import BadReason
+
+BLOCK_LINES = 1 << 14
+SAMPLE_PAIRS = 30_000
+
+
+@dataclass
+class Survey:
+    """What was counted in the text of a set."""
+
+    pairs: int = 0
+    is_complete: bool = True
+    """False if there was more text than the limits allow: the counts are those of its beginning."""
+    words: tuple[int, int] = (0, 0)
+    """Source and target words."""
+    longest: int = 0
+    """Words of the longest sentence."""
+    empty: int = 0
+    """Pairs with an empty side."""
+    duplicates: int = 0
+    """Pairs that occurred before."""
+    bad: Counter[BadReason] = field(default_factory=Counter)
+    """Lines that cannot be decoded, are no pair or are far too long."""
+    usable: int = 0
+    """Pairs that cleaning keeps, of those in the sample."""
+    characters: int = 0
+    """Different characters in the cleaned text of the sample."""
+    sample: list[str] = field(default_factory=list)
+    """Cleaned sentences of both languages, from the beginning of the text."""
+
+    @property
+    def mean_words(self) -> float:
+        """Words of a target sentence, on average."""
+        return self.words[1] / max(1, self.pairs)
+
+
+def survey(settings: DataSettings, name: str, most_pairs: int, seconds: float | None = None) -> Survey:
+    """Counts the text of a set (train, validation or test). It stops after this many pairs or seconds."""
+    begin, counted = time.monotonic(), Survey()
+    hashes: list[Hashes] = []
+    settings = settings.model_copy(update={"bad_lines": "skip"})
+    for block in parallel_text.read_blocks(settings, name, BLOCK_LINES):
+        decoded = block.decode(settings.line_limit, skip_bad=True)
+        counted.bad.update(decoded.bad.values())
+        sides = Lines.normalize(decoded.source), Lines.normalize(decoded.target)
+        words = [side.count_words(code) for side, code in zip(sides, settings.languages, strict=True)]
+        counted.pairs += len(sides[0])
+        counted.words = counted.words[0] + int(words[0].sum()), counted.words[1] + int(words[1].sum())
+        counted.longest = max(counted.longest, *(int(count.max(initial=0)) for count in words))
+        counted.empty += int((np.minimum(*words) == 0).sum()) - len(decoded.bad)
+        hashes.append(hash_pairs(sides[0].hashes, sides[1].hashes)[np.minimum(*words) > 0])
+        if counted.usable < SAMPLE_PAIRS:
+            cleaned = clean(settings, decoded)
+            counted.usable += len(cleaned.source)
+            counted.sample += cleaned.source.sentences + cleaned.target.sentences
+        if counted.pairs >= most_pairs or (seconds is not None and time.monotonic() - begin > seconds):
+            counted.is_complete = False
+            break
+    pairs = np.concatenate(hashes) if hashes else np.zeros(0, np.uint64)
+    counted.duplicates = int((~mark_first(pairs)).sum())
+    counted.characters = len(set().union(*counted.sample)) if counted.sample else 0
+    return counted
