@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -16,14 +17,19 @@ if TYPE_CHECKING:
 
 def read_config(words: list[str], run: str | Path | None = None) -> "RunConfig":
     """Reads `CONFIG key=value ...`. Without CONFIG, the config of the run is used."""
-    from lockstep.config import load
+    from lockstep.config import load, read_yaml
     from lockstep.errors import LockstepError
     from lockstep.remote.fetch_run import fetch_run
     from lockstep.remote.place import is_remote
     from lockstep.train.start_model import apply_start
 
     if words and "=" not in words[0]:
-        return apply_start(load(Path(words[0]), words[1:]))
+        config = load(Path(words[0]), words[1:])
+        if config.task_name == "translation" and read_yaml(Path(words[0])).get("batch") is None:
+            from lockstep.cli.fit_sizes import fill_in_sizes
+
+            config = fill_in_sizes(config, words, None if is_remote(run) else run)
+        return apply_start(config)
     folder = fetch_run(str(run)) if is_remote(run) else Path(run or "")
     if run is not None and (folder / "config.yaml").exists():
         return apply_start(load(folder / "config.yaml", words))
@@ -144,4 +150,6 @@ def summary_table(summary: "Summary", report: Path | None = None) -> "Table":
         table.add_row("left out", f"{summary.skipped_steps} steps with a gradient that was not finite")
     if report is not None:
         table.add_row("report", escape(str(report)))
+    if summary.metric == "sacrebleu" and summary.best_score is not None:
+        table.add_row("next", f"lockstep translate {escape(shlex.quote(summary.run))}")
     return table

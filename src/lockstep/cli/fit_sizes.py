@@ -2,10 +2,11 @@
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lockstep.config import RunConfig, Tree
+    from lockstep.config import RunConfig
     from lockstep.config.sizes import Sizes, TrainingMachine
     from lockstep.data.data_settings import DataSettings
     from lockstep.data.text.survey import Survey
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 MOST_PAIRS = 2_000_001
 """More pairs than this get the largest sizes, so there is no need to count them."""
 MORE_PIECES_THAN_WANTED = 64_000
+FILLED_IN = ("data.vocabulary.", "batch.", "model.", "train.", "schedule.", "search.")
+SHOWN_KEYS = ("data.vocabulary.size", "batch.words", "model.width", "train.steps")
 
 
 @dataclass(frozen=True)
@@ -55,24 +58,32 @@ def read_machine_facts() -> "TrainingMachine":
     )
 
 
-def fill_in_sizes(tree: "Tree", config: "RunConfig", recorded: "RunConfig | None") -> "Tree":
-    """The settings of a config that names only its text, with sizes for what it leaves out: those of the run if it exists
-    already, else those that suit the text and this machine."""
-    from lockstep.config import apply_override, as_yaml
+def fill_in_sizes(config: "RunConfig", words: list[str], run: str | Path | None) -> "RunConfig":
+    """The config of `CONFIG key=value ...`, which names no batch, with sizes for what it leaves out: those of the run if it
+    exists already, else those that suit the text and this machine."""
+    from lockstep.config import apply_override, as_yaml, build, load, read_tree
     from lockstep.errors import LockstepError
+    from lockstep.notices import warn
+    from lockstep.run.directory import RunDirectory
     from lockstep.settings import flat
 
+    recorded = RunDirectory(Path(run)).config if run is not None else None
     try:
-        chosen = fit_sizes(config.data).sizes.as_dict()
+        if recorded is not None and recorded.exists():
+            before = flat(load(recorded, []).model_dump(mode="json"))
+            chosen = {key: value for key, value in before.items() if key.startswith(FILLED_IN)}
+        else:
+            chosen = fit_sizes(config.data).sizes.as_dict()
     except LockstepError:  # text that is not there or cannot be read: whoever needs it will say so
-        return tree
-    if recorded is not None:
-        before = flat(recorded.model_dump(mode="json"))
-        chosen = {key: before[key] for key in chosen if key in before}
-    given = flat(tree)
-    for key, value in chosen.items():
-        is_of_another_model = key.startswith("model.") and config.model.name != "transformer"
-        is_batch_size = key == "batch.words" and not {"batch.sentences", "batch.images"}.isdisjoint(given)
-        if key not in given and not is_of_another_model and not is_batch_size:
-            apply_override(tree, f"{key}={as_yaml(value)}")
-    return tree
+        return config
+    tree = read_tree(Path(words[0]), words[1:])
+    given = {*flat(tree), *(["batch.words"] if config.batch.sentences else [])}
+    has_sizes = chosen.get("model.name", "transformer") == config.model.name
+    foreign = ("model.", "data.vocabulary.") if config.train.start_from else () if has_sizes else ("model.",)
+    left_out = {key: value for key, value in chosen.items() if key not in given and not key.startswith(foreign)}
+    for key, value in left_out.items():
+        apply_override(tree, f"{key}={as_yaml(value)}")
+    if recorded is None or not recorded.exists():
+        sizes = ", ".join(f"{key} {as_yaml(left_out[key])}" for key in SHOWN_KEYS if key in left_out)
+        warn(f"{words[0]} names no batch. Sizes that suit its text and this machine are used: {sizes}.")
+    return build(tree, words[0], words[1:])

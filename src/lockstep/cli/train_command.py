@@ -52,15 +52,15 @@ def train(
     from lockstep.errors import LockstepError
 
     words = config or []
+    if run is None and words and "=" not in words[0]:
+        run = str(Path("runs") / Path(words[0]).stem)
     settings = read_config(words, run)
     if servers is not None and settings.strategy.name == "server":
         settings = read_config([*words, f"strategy.servers={servers}"], run)
     elif servers:
         remedy = "Leave it out, or set strategy.name=server."
         raise LockstepError(f"--servers is not for strategy.name={settings.strategy.name}.", remedy, code=2)
-    if run is None:
-        run = str(Path("runs") / Path(words[0]).stem)
-    run_training(settings, run, workers, port, as_json)
+    run_training(settings, run or "", workers, port, as_json)
 
 
 def run_training(

@@ -50,11 +50,16 @@ def load(path: Path, overrides: list[str]) -> RunConfig:
     Overrides of `model.name` and `strategy.name` are applied first, so all other overrides are for the model and the
     strategy that they name. A new model drops all model settings of the file. A new strategy drops those strategy
     settings of the file that it does not have."""
+    return build(read_tree(path, overrides), str(path), overrides)
+
+
+def read_tree(path: Path, overrides: Sequence[str]) -> Tree:
+    """Reads a YAML file and applies the overrides, as `load` does, but does not check the result."""
     tree = read_yaml(path)
     names = {key: override for override in overrides if (key := _key(override)) in (MODEL_NAME, STRATEGY_NAME)}
     for override in [*names.values(), *(override for override in overrides if _key(override) not in names)]:
         apply_override(tree, override)
-    return build(tree, str(path), overrides)
+    return tree
 
 
 def _key(override: str) -> str:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from lockstep.data.text.compressed import strip_compression
 from lockstep.data.text.find_files import Format
+from lockstep.data.text.identify import identify_language
 from lockstep.data.text.languages import is_known, matches_language
 from lockstep.data.text.look import FileLook, look, read_sample, read_sample_lines
 from lockstep.errors import LockstepError
@@ -25,7 +26,8 @@ _NAMES = (
 )
 _CODES = {name: names.split()[0] for names in _NAMES.split(", ") for name in names.split()}
 """Language codes by the codes and names that people write into file names."""
-_IDENTIFIED_CHARACTERS, _FEWEST_LETTERS = 5000, 12
+_FEWEST_SENTENCES = 0.2
+"""At least this share of the sentences must look like the language of the text."""
 _IGNORED = re.compile(
     r"(readme|licen[cs]e|copying|changelog).*|.*\.(yaml|yml|json|jsonl|md|html|pdf|py|sh|log|model|lock)"
 )
@@ -241,14 +243,9 @@ def _find_languages(
 
 
 def identify(sentences: Sequence[str]) -> str | None:
-    """The language of some sentences; None if they are hardly text."""
-    import py3langid
-
-    text = " ".join(sentences)[:_IDENTIFIED_CHARACTERS]
-    if sum(map(str.isalpha, text)) < _FEWEST_LETTERS:
-        return None
-    language: str = py3langid.classify(text)[0]
-    return None if language == "zxx" else language
+    """The language of some sentences; None if it is not clear."""
+    language, share = identify_language(sentences)
+    return language if share > _FEWEST_SENTENCES and language != "und" else None
 
 
 def _shorten(code: str) -> str:

@@ -8,7 +8,8 @@ import numpy as np
 
 from lockstep.data.data_settings import DataSettings
 from lockstep.data.text import parallel_text
-from lockstep.data.text.clean import Hashes, Lines, clean, hash_pairs, mark_first
+from lockstep.data.text.clean import clean
+from lockstep.data.text.lines import Hashes, Lines, hash_pairs, mark_first
 from lockstep.data.text.text_block import BadReason
 
 BLOCK_LINES = 1 << 14
