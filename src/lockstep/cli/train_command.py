@@ -72,13 +72,13 @@ def run_training(
     from lockstep.notices import print_error
     from lockstep.process import die_with_parent, run_then_exit
     from lockstep.remote.place import is_remote
-    from lockstep.remote.store import Store
     from lockstep.run import environment_variables
     from lockstep.run.directory import RunDirectory
     from lockstep.train import worker
-    from lockstep.train.resume import check_resume
+    from lockstep.train.resume import check_resume, keep_cleaning
 
     begin = time.time()
+    config = keep_cleaning(config, _read_recorded(run))
     if adopt_engine_environment():
         die_with_parent()
 
@@ -88,9 +88,7 @@ def run_training(
                 _close(run, as_json, show, None, begin)
 
         run_then_exit(work, print_error)
-    if is_remote(run):
-        Store(str(run)).read("config.yaml")  # fails before the corpus is prepared if the store cannot be used
-    else:
+    if not is_remote(run):
         check_resume(RunDirectory(Path(run)), config)
     if config.task_name == "translation":
         prepare_corpus(config)
@@ -102,6 +100,17 @@ def run_training(
         print(f"Nothing to do: {steps}. Raise train.steps to train more.", file=sys.stderr)
         stop_signal = None
     _close(run, as_json, show, stop_signal, begin)
+
+
+def _read_recorded(run: str | Path) -> bytes | None:
+    """The config.yaml of a run, if there is one. It fails before the corpus is prepared if a store cannot be used."""
+    from lockstep.remote.place import is_remote
+    from lockstep.remote.store import Store
+
+    if is_remote(run):
+        return Store(str(run)).read("config.yaml")
+    path = Path(run) / "config.yaml"
+    return path.read_bytes() if path.is_file() else None
 
 
 def _finished_at(config: "RunConfig", run: Path) -> int | None:

@@ -110,8 +110,18 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise LockstepError(f"Config file {path} has no settings.", "Write them as `key: value` lines.", code=2)
     run = RunDirectory(path.parent)
-    drop_ignored(tree, from_run=path.name == run.config.name and run.choices.exists())
+    from_run = path.name == run.config.name and run.choices.exists()
+    drop_ignored(tree, from_run)
+    if from_run:
+        keep_first_cleaning(tree)
     return tree
+
+
+def keep_first_cleaning(tree: Tree) -> None:
+    """Sets data.cleaning to 1 in the recorded config of a run of version 0.1.0, which did not have this setting."""
+    data = tree.get("data")
+    if isinstance(data, dict):
+        data.setdefault("cleaning", 1)
 
 
 def _refuse_duplicates(root: yaml.Node | None, path: Path) -> None:

@@ -8,8 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
+import yaml
+
 from lockstep.ablation import Ablation
-from lockstep.config import RunConfig, build, differences, read_yaml
+from lockstep.config import RunConfig, build, differences, keep_first_cleaning, read_yaml
 from lockstep.errors import LockstepError
 from lockstep.files import read_json, write_atomically, write_json
 from lockstep.remote.place import is_remote
@@ -39,6 +41,20 @@ def check_resume(run: RunDirectory, config: RunConfig) -> None:
             "Choose another --run folder, or keep these settings.",
             code=2,
         )
+
+
+def keep_cleaning(config: RunConfig, recorded: bytes | None) -> RunConfig:
+    """Returns the config with the data.cleaning of the run that it continues, unless it sets another one itself. So a
+    config file of an earlier version continues its runs. `recorded` is the run's config.yaml, if there is one."""
+    if recorded is None or config.data.images is not None or "cleaning" in config.data.model_fields_set:
+        return config
+    try:
+        tree = yaml.safe_load(recorded)
+        keep_first_cleaning(tree)
+        data = config.data.model_copy(update={"cleaning": int(tree["data"]["cleaning"])})
+    except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError):
+        return config  # `check_resume` reports a damaged file
+    return config.model_copy(update={"data": data})
 
 
 def check_foreign(run: RunDirectory) -> None:

@@ -23,6 +23,8 @@ from lockstep.errors import LockstepError
 
 SPLIT = -1
 """The verdict on a pair that was split off for validation or test."""
+NATURAL_SHARE = 0.5
+"""Languages are checked only if more than this share of the sentences looks like a real language."""
 Verdicts = npt.NDArray[np.int8]
 Pairs = list[tuple[str, str]]
 
@@ -63,13 +65,17 @@ def select_pairs(settings: DataSettings, cleaned: Sequence[Path], held_out: Held
     for one in facts:
         removed.update(one["removed"])
         changed.update(one["changed"])
-    verdicts = [np.zeros(len(part), np.int8) for part in hashes]
+    checked, natural = (sum(one[key] for one in facts) for key in ("checked", "natural"))
+    if natural > NATURAL_SHARE * checked:
+        verdicts = [shards.read_doubts(path) for path in cleaned]
+    else:
+        verdicts = [np.zeros(len(part), np.int8) for part in hashes]
     if settings.drop_duplicates and cleaned:
         first = mark_first(np.concatenate(hashes))
         for verdict, mask in zip(
             verdicts, np.split(first, np.cumsum([len(part) for part in hashes])[:-1]), strict=True
         ):
-            verdict[~mask] = REASONS.index("duplicate") + 1
+            verdict[~mask & (verdict == 0)] = REASONS.index("duplicate") + 1
     selection = Selection(verdicts, sum(one["read"] for one in facts), removed, changed)
     if settings.cleaning > 1 and settings.grammar is None:  # the grammar itself keeps its sets apart
         _drop_held_out(selection, cleaned, held_out)

@@ -42,6 +42,8 @@ class CleanedFacts(TypedDict):
     read: int
     removed: dict[Reason, int]
     changed: dict[Change, int]
+    checked: int
+    natural: int
     file: str
     first: int
     """The number of the shard's first line in the file."""
@@ -91,6 +93,8 @@ def clean_shard(job: CleanJob) -> int:
         "read": len(cleaned.lines) + len(cleaned.removed),
         "removed": Counter(pair.reason for pair in cleaned.removed),
         "changed": cleaned.changed,
+        "checked": cleaned.checked,
+        "natural": cleaned.natural,
         "file": str(block.paths[0]),
         "first": block.first,
     }
@@ -101,6 +105,7 @@ def clean_shard(job: CleanJob) -> int:
         "source_hashes": cleaned.source.hashes,
         "target_hashes": cleaned.target.hashes,
         "lines": cleaned.lines.astype(np.int32),
+        "doubts": cleaned.doubts,
         "dropped": np.frombuffer(json.dumps(shown).encode(), np.uint8),
     }
     _write(job.to, arrays, facts)
@@ -180,6 +185,13 @@ def read_cleaned_facts(path: Path) -> tuple[CleanedFacts, Hashes, Hashes]:
     """Returns the counts of a cleaned shard and the hashes of its source and target sentences."""
     with np.load(path) as file:
         return json.loads(file["facts"].tobytes()), file["source_hashes"], file["target_hashes"]
+
+
+def read_doubts(path: Path) -> npt.NDArray[np.int8]:
+    """Returns what the language of the pairs of a cleaned shard suggests."""
+    with np.load(path) as file:
+        doubts: npt.NDArray[np.int8] = file["doubts"]
+    return doubts
 
 
 def read_encoded(path: Path) -> tuple[EncodedSentences, EncodedSentences, Counter[Reason], bytes]:

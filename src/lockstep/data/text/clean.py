@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lockstep.data.data_settings import DataSettings
-from lockstep.data.text.check_languages import find_wrong_languages
+from lockstep.data.text.check_languages import check_languages
 from lockstep.data.text.languages import find_script
 from lockstep.data.text.lines import Lines, Mask, Positions
 from lockstep.data.text.normalize import Change, normalize_lines
@@ -62,6 +62,13 @@ class Cleaned(NamedTuple):
     removed: list[RemovedPair]
     changed: dict[Change, int]
     """How many pairs were normalized in which way, whether they were removed or not."""
+    doubts: npt.NDArray[np.int8]
+    """What the language of the pairs suggests, `[pairs]`: 0, or 1 + the index of a reason. It is decided when all text is
+    read, because it counts only if most sentences look like a real language."""
+    checked: int
+    """Sentences whose language was checked."""
+    natural: int
+    """Those of them that look like a real language."""
 
 
 def clean(settings: DataSettings, block: DecodedBlock) -> Cleaned:
@@ -72,17 +79,38 @@ def clean(settings: DataSettings, block: DecodedBlock) -> Cleaned:
         for change in {**first, **second}:
             changed[change] = len({*first.get(change, ()), *second.get(change, ())})
     source, target = map(Lines.normalize, texts)
+    check = None
+    if settings.check_languages and settings.cleaning > 1 and settings.grammar is None:
+        words = [
+            side.count_words(language) for side, language in zip((source, target), settings.languages, strict=True)
+        ]
+        check = check_languages(settings.languages, (source, target), words)
     verdict = np.zeros(len(source), np.int8)  # [pairs] 0, or 1 + the index of the reason
     for line, bad in block.bad.items():
         verdict[line] = REASONS.index(bad) + 1
     for reason, faulty in _find_faults(settings, source, target):
         verdict[faulty & (verdict == 0)] = REASONS.index(reason) + 1
+    doubts = np.zeros(len(source), np.int8)
+    if check is not None:
+        swapped = REASONS.index("swapped") + 1
+        doubts[check.wrong] = REASONS.index("language") + 1
+        doubts[check.swapped] = swapped
+        verdict[check.swapped & (verdict == REASONS.index("script") + 1)] = swapped
     removed = [
         RemovedPair(int(line), REASONS[verdict[line] - 1], source.sentences[line], target.sentences[line])
         for line in np.flatnonzero(verdict)
     ]
     good = verdict == 0
-    return Cleaned(source.select(good), target.select(good), np.flatnonzero(good), removed, dict(changed))
+    return Cleaned(
+        source.select(good),
+        target.select(good),
+        np.flatnonzero(good),
+        removed,
+        dict(changed),
+        doubts[good],
+        check.checked if check else 0,
+        check.natural if check else 0,
+    )
 
 
 def count_reasons(verdict: npt.NDArray[np.int8]) -> Counter[Reason]:
@@ -104,15 +132,9 @@ def _find_faults(settings: DataSettings, source: Lines, target: Lines) -> Iterat
         yield "ratio", longer > settings.max_ratio * shorter + RATIO_SLACK_WORDS
     if settings.max_identical is not None:
         yield "identical", (source.hashes == target.hashes) & (longer > settings.max_identical)
-    wrong = None
-    if settings.check_languages and settings.cleaning > 1 and settings.grammar is None:
-        swapped, wrong = find_wrong_languages(settings.languages, (source, target), words)
-        yield "swapped", swapped
     if settings.max_foreign < 1.0:
         for side, language in zip((source, target), settings.languages, strict=True):
             yield "script", _find_foreign(side, language, settings.max_foreign)
-    if wrong is not None:
-        yield "language", wrong
 
 
 def _find_control(side: Lines) -> Mask:
