@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 import typer
 
 from lockstep.cli.describe_command import describe
+from lockstep.cli.removed_command import removed
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -15,10 +16,14 @@ if TYPE_CHECKING:
     from lockstep.data.catalog.get import CatalogCorpus
 
 app = typer.Typer(
-    help="List and download known corpora, make one from your images, describe one.", no_args_is_help=True
+    help="List and download known corpora, make one from your images, describe one, show what cleaning removed.",
+    no_args_is_help=True,
 )
 app.command()(describe)
+app.command()(removed)
 
+IMAGE_CONFIGS = {"cifar10": "configs/cifar10-fast.yaml", "fashion-mnist": "configs/fashion-mnist.yaml"}
+"""A config for each corpus of images in the built-in catalog."""
 Catalog = Annotated[
     Path | None,
     typer.Option(
@@ -145,8 +150,12 @@ def _print_result(name: str, result: "CatalogCorpus") -> None:
     place = _shorten(result.folder)
     print(f"{name} is in {place}: {counts}" if result.made else f"{name} is already in {place}: {counts}")
     print(f"Licence: {result.facts['licence']}")
-    images = f"data.images={place} in a config; configs/cifar10-fast.yaml is one for CIFAR-10"
-    print(f"Next: {f'lockstep train {_shorten(result.config)}' if result.config else images}")
+    if result.config:
+        print(f"Next: lockstep train {_shorten(result.config)}")
+    elif name in IMAGE_CONFIGS:
+        print(f"Next: lockstep train {IMAGE_CONFIGS[name]} data.images={place}")
+    else:
+        print(f"Next: set data.images={place} in a config; configs/cifar10-fast.yaml is an example.")
 
 
 def _shorten(path: Path) -> str:
@@ -231,6 +240,7 @@ def prepare(
     from rich.table import Table
 
     from lockstep.cli.common import prepare_corpus, print_json, read_config
+    from lockstep.cli.describe_command import describe_cleaning
 
     corpus = prepare_corpus(read_config(config), force)
     if as_json:
@@ -242,12 +252,16 @@ def prepare(
             heading, justify="left" if heading in ("set", "removed") else "right", no_wrap=heading != "removed"
         )
     for name, facts in corpus.facts["sets"].items():
-        removed = ", ".join(f"{count:,} {reason}" for reason, count in facts.get("removed", {}).items() if count)
+        dropped = ", ".join(f"{count:,} {reason}" for reason, count in facts.get("removed", {}).items() if count)
         longest = max(facts["source_longest"], facts["target_longest"])
         counts = (facts["lines"], facts["source_words"], facts["target_words"], longest)
-        table.add_row(name, *(f"{count:,}" for count in counts), removed or "none")
+        table.add_row(name, *(f"{count:,}" for count in counts), dropped or "none")
     console = Console()
     console.print(table)
+    for line in describe_cleaning(corpus.facts["settings"], corpus.facts["sets"]["train"]):
+        console.print(line)
+    if any(corpus.facts["sets"]["train"]["removed"].values()):
+        console.print(f"`lockstep data removed {corpus.folder}` shows the removed pairs.", soft_wrap=True)
     size = corpus.vocabulary.size
     console.print(
         f"{corpus.facts['megabytes']:.1f} MB of text, {size:,} pieces in the vocabulary. Words are pieces and end marks."

@@ -1,5 +1,6 @@
 """`lockstep data describe`: the contents of a corpus, and what cleaning removed."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,23 +16,38 @@ EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def describe(
-    path: Annotated[Path, typer.Argument(help="A prepared corpus, a folder of images, or a run folder.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    paths: Annotated[list[Path], typer.Argument(help="Prepared corpora, folders of images, or run folders.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: a list, if there are several.")] = False,
 ) -> None:
     """Show what a corpus contains: files, pairs, words, lengths, and what cleaning removed for which reason.
 
-    For images: how many there are of each class.
+    For images: how many there are of each class. Of several paths, those that are not a corpus are skipped.
     """
     from rich.console import Console
-    from rich.markup import escape
 
     from lockstep.cli.common import print_json
+    from lockstep.errors import LockstepError
+    from lockstep.notices import warn
 
-    facts = read_facts(path)
+    described: list[dict[str, Any]] = []
+    for number, path in enumerate(paths):
+        try:
+            described.append({"path": str(path)} | read_facts(path))
+        except LockstepError as error:
+            if len(paths) == 1 or (number == len(paths) - 1 and not described):
+                raise
+            warn(f"{path} is skipped: {error.message}")
     if as_json:
-        print_json({"path": str(path)} | facts)
+        print_json(described[0] if len(paths) == 1 else described)
         return
     console = Console()
+    for facts in described:
+        _print_corpus(console, Path(facts["path"]), facts)
+
+
+def _print_corpus(console: "Console", path: Path, facts: dict[str, Any]) -> None:
+    from rich.markup import escape
+
     if "classes" in facts:
         _print_images(console, path, facts)
         return
@@ -41,6 +57,8 @@ def describe(
     for name, counts in facts["sets"].items():
         if counts["removed"]:
             console.print(_removed(name, counts))
+    for line in describe_cleaning(facts.get("settings", {}), facts["sets"]["train"]):
+        console.print(line)
     for side, language in zip(("source", "target"), facts["languages"], strict=True):
         console.print(_lengths(facts["sets"]["train"], side, language))
     if facts["files"]:
@@ -48,6 +66,18 @@ def describe(
     size, kind = facts["vocabulary"]["size"], facts["vocabulary"]["kind"]
     console.print(f"vocabulary: {size:,} pieces ({kind}), digest {facts['vocabulary']['digest'][:16]}")
     console.print(f"corpus digest: {facts['digest']}")
+
+
+def describe_cleaning(settings: Mapping[str, Any], train: Mapping[str, Any]) -> list[str]:
+    """Sentences on what preparation did besides removing pairs. Corpora of version 0.1.0 give none."""
+    lines = []
+    if settings.get("cleaning", 1) > 1 and not settings.get("validation") and not settings.get("grammar"):
+        sets = "validation text was" if settings.get("test") else "validation and test text were"
+        lines.append(f"The {sets} split off the training text (data.split).")
+    if changed := train.get("changed"):
+        shown = ", ".join(f"{name} in {count:,}" for name, count in changed.items())
+        lines.append(f"Normalized training pairs: {shown}.")
+    return lines
 
 
 def _print_images(console: "Console", path: Path, facts: dict[str, Any]) -> None:

@@ -157,6 +157,7 @@ class Translation:
             "search": self.search.model_dump(mode="json"),
             "vocabulary_size": self.corpus.vocabulary.size,
             "source_longest": int(self.order.source_lengths.max()),  # pieces, with the end mark
+            "cleaning": self.corpus.facts["settings"].get("cleaning", 1),  # how input is normalized
         }
         write_model(folder, module.model, config)
         (folder / "vocabulary.model").write_bytes(self.corpus.vocabulary.model)

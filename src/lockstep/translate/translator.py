@@ -70,7 +70,7 @@ class Translator:
         with report_unusable(folder):
             config = read_model_config(folder, "vocabulary_size", "translates")
             weights = load_file(folder / "model.safetensors", device=device)
-            vocabulary = Vocabulary.load(folder / "vocabulary.model")
+            vocabulary = Vocabulary.load(folder / "vocabulary.model", normalizes=config.get("cleaning", 1) > 1)
             model = make_model(
                 TypeAdapter[TranslationSettings](NamedTranslation).validate_python(config["model"]),
                 config["vocabulary_size"],

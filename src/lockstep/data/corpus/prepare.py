@@ -75,7 +75,7 @@ def prepare(settings: DataSettings, report: Report | None = None, force: bool = 
         stamp = _read_stamp(folder)
         if stamp and not force:
             return _reuse(folder, settings)
-        with locked(folder.with_name(f"{folder.name}.lock")):
+        with locked(folder.with_name(f".{folder.name}.lock")):
             if _read_stamp(folder) != stamp:  # another process made it while this one waited
                 return _reuse(folder, settings)
             _check_folder(folder, force)
@@ -279,7 +279,8 @@ def _reuse(folder: Path, settings: DataSettings) -> Corpus:
     if differences := find_differences(corpus.facts, settings):
         raise LockstepError(
             f"The corpus in {folder} was made from other settings or text: {'; '.join(differences)}.",
-            "Choose another data.corpus, or make this one again with `lockstep prepare --force`.",
+            "Choose another data.corpus, or make this one again with `lockstep prepare --force`."
+            + " data.cleaning=1 uses a corpus of Lockstep 0.1.0." * (corpus.facts["settings"].get("cleaning") is None),
             code=2,
         )
     return corpus

@@ -1,7 +1,8 @@
 """The joint SentencePiece vocabulary: training it, encoding text to piece ids, decoding ids to text.
 
-Decoding returns the text that was encoded, except that every run of whitespace becomes one space. There is no Unicode
-normalization: references are compared with the output of the model, and a normalized "½" or "…" would count as an error.
+Decoding returns the text that was encoded, except that every run of whitespace becomes one space. SentencePiece does not
+normalize: references are compared with the output of the model, and a normalized "½" or "…" would count as an error.
+`encode` normalizes input as preparation does, unless the model was trained with the cleaning of Lockstep 0.1.0.
 Characters without a piece are encoded as bytes, so no text is unknown.
 """
 
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lockstep.data.data_settings import VocabularySettings
+from lockstep.data.text.normalize import normalize_text
 from lockstep.errors import LockstepError
 
 PAD, UNK, BOS, EOS = range(4)
@@ -80,11 +82,12 @@ def choose_sample(count: int, sentences: int) -> npt.NDArray[np.int64]:
 
 
 class Vocabulary:
-    """Encodes text to piece ids and decodes ids to text. `model` is the bytes of a model that `train` returned."""
+    """Encodes text to piece ids and decodes ids to text. `model` is the bytes of a model that `train` returned. If it
+    `normalizes`, `encode` normalizes text first."""
 
     pad, bos, eos = PAD, BOS, EOS
 
-    def __init__(self, model: bytes, name: str = "the vocabulary") -> None:
+    def __init__(self, model: bytes, name: str = "the vocabulary", normalizes: bool = False) -> None:
         from sentencepiece import SentencePieceProcessor
 
         remedy = "Use the vocabulary.model of a corpus made by `lockstep prepare`."
@@ -98,11 +101,12 @@ class Vocabulary:
         if (tokens.pad_id(), tokens.unk_id(), tokens.bos_id(), tokens.eos_id()) != (PAD, UNK, BOS, EOS):
             raise LockstepError(f"{name} has other special tokens than Lockstep's models.", remedy)
         self.model = model
+        self._normalizes = normalizes
 
     @classmethod
-    def load(cls, path: Path) -> Self:
+    def load(cls, path: Path, normalizes: bool = False) -> Self:
         try:
-            return cls(path.read_bytes(), str(path))
+            return cls(path.read_bytes(), str(path), normalizes)
         except OSError as error:
             raise LockstepError(
                 f"The vocabulary {path} cannot be read: {error.strerror}.", "Prepare the corpus again."
@@ -118,8 +122,8 @@ class Vocabulary:
 
     def encode(self, texts: Sequence[str], threads: int = 1) -> list[list[int]]:
         """Returns the piece ids of each text, without special tokens. `threads` does not change the result."""
-        one_space = [" ".join(text.split()) for text in texts]
-        encoded: list[list[int]] = self._processor.encode(one_space, out_type=int, num_threads=threads)
+        clean = [normalize_text(text) if self._normalizes else " ".join(text.split()) for text in texts]
+        encoded: list[list[int]] = self._processor.encode(clean, out_type=int, num_threads=threads)
         return encoded
 
     def encode_flat(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:

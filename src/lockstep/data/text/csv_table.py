@@ -50,11 +50,11 @@ def read(path: Path, languages: tuple[str, str], limit: int, skip_bad: bool) -> 
 
 
 def choose_delimiter(lines: Sequence[str]) -> str:
-    """Returns the delimiter with which the most rows have two columns, or else several columns."""
+    """Returns the delimiter with which the most rows have as many columns as the first row, or else two columns."""
 
     def rank(delimiter: str) -> tuple[int, int]:
         sizes = [len(row) for row in _parse(lines, delimiter)]
-        return sizes.count(2), sum(size > 2 for size in sizes)
+        return sizes.count(sizes[0]) if sizes and sizes[0] > 1 else 0, sizes.count(2)
 
     return max(DELIMITERS, key=rank)
 

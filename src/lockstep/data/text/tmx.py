@@ -24,6 +24,7 @@ def read(path: Path, languages: tuple[str, str], limit: int = sys.maxsize) -> It
     units = _Units(languages, limit)
     parser = expat.ParserCreate(namespace_separator=None)
     parser.buffer_text = True
+    parser.buffer_size = 1 << 17
     parser.StartElementHandler = units.start
     parser.EndElementHandler = units.end
     parser.CharacterDataHandler = units.text
