@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 SECONDS = 60.0
 """Counting stops after this time."""
 FEW_PAIRS = 2000
+MOST_UNDECODABLE = 0.02
+"""If more lines than this share are not valid text, the file is in another encoding."""
 
 
 def init(
@@ -47,7 +49,7 @@ def init(
     from lockstep.cli.fit_sizes import fit_sizes
     from lockstep.config import build, load
     from lockstep.config.write_config import write_config
-    from lockstep.data.text.arrange import arrange, choose_languages
+    from lockstep.data.text.arrange import arrange, check_encodings, choose_languages
     from lockstep.errors import LockstepError
     from lockstep.files import disk_error, write_atomically
 
@@ -60,6 +62,8 @@ def init(
     named = name_texts(sources, languages)
     data = build({"data": {"languages": list(languages), **named, "bad_lines": "skip"}}, "the text").data
     fitted = fit_sizes(data, SECONDS)
+    if fitted.survey.bad["undecodable"] > MOST_UNDECODABLE * fitted.survey.pairs:
+        check_encodings(sources)
     surveys = _survey_all(data, fitted)
     settings = _list_data_settings(languages, named, surveys)
     try:
@@ -200,7 +204,9 @@ def _print_result(
         texts = [text for text in sources if text.role == name]
         files = "\n".join(fold(str(_shorten(path)), 30) for text in texts for path in text.paths)
         formats = "\n".join(dict.fromkeys(text.format for text in texts))
-        encodings = "\n".join(dict.fromkeys(str(one.encoding) for text in texts for one in text.looks))
+        encodings = "\n".join(
+            dict.fromkeys(one.encoding if one.is_readable else "utf-8" for text in texts for one in text.looks)
+        )
         words = " / ".join(f"{count / max(1, counted.pairs):.1f}" for count in counted.words)
         pairs = f"{counted.pairs:,}{'' if counted.is_complete else '+'}"
         table.add_row(name, escape(files), formats, encodings, pairs, words)
@@ -224,7 +230,7 @@ def list_notes(surveys: "dict[str, Survey]") -> list[str]:
     removed = {
         "duplicates": counted.duplicates,
         "pairs with an empty side": counted.empty,
-        "lines that are not valid text": counted.bad["undecodable"],
+        "lines that are not valid UTF-8": counted.bad["undecodable"],
         "lines without two columns": counted.bad["columns"],
         "lines that are far too long": counted.bad["characters"],
     }

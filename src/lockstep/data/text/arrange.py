@@ -69,8 +69,6 @@ class TextSource:
 def arrange(places: Sequence[Path], wanted: tuple[str | None, str | None]) -> list[TextSource]:
     """Arranges the files, and the files in the folders. `wanted` are the languages that the user named."""
     looks = [look(path) for path in _expand(places)]
-    for one in looks:
-        _check_readable(one)
     sources: list[tuple[FileLook, ...]] = [(one,) for one in looks if one.format != "lines"]
     sources += _pair([one for one in looks if one.format == "lines"], wanted, any(place.is_dir() for place in places))
     if not sources:
@@ -84,6 +82,18 @@ def arrange(places: Sequence[Path], wanted: tuple[str | None, str | None]) -> li
         TextSource(one[0].format, tuple(file.path for file in one), _find_languages(one, wanted), role, one)
         for one, role in zip(sources, roles, strict=True)
     ]
+
+
+def check_encodings(sources: Sequence[TextSource]) -> None:
+    """Raises an error that names a file in another encoding than UTF-8 or UTF-16, and the likely encoding."""
+    for one in (one for text in sources for one in text.looks if not one.is_readable):
+        name = "WINDOWS-1252" if one.encoding is None else one.encoding.replace("cp", "WINDOWS-").upper()
+        guess = "" if one.encoding is None else f" It looks like {name}, which is only a guess."
+        raise LockstepError(
+            f"{one.path} is not UTF-8.{guess}",
+            f"Convert it, for example: iconv -f {name} -t UTF-8 {one.path} > converted.txt",
+            code=2,
+        )
 
 
 def choose_languages(sources: Sequence[TextSource], wanted: tuple[str | None, str | None]) -> tuple[str, str]:
@@ -125,18 +135,6 @@ def _expand(places: Sequence[Path]) -> list[Path]:
 
 def _is_ignored(path: Path) -> bool:
     return path.name.startswith(".") or _IGNORED.fullmatch(strip_compression(path.name).lower()) is not None
-
-
-def _check_readable(one: FileLook) -> None:
-    if one.is_readable:
-        return
-    guess = "" if one.encoding is None else f" It looks like {one.encoding}, which is only a guess."
-    name = one.encoding or "WINDOWS-1252"
-    raise LockstepError(
-        f"{one.path} is not UTF-8.{guess}",
-        f"Convert it, for example: iconv -f {name} -t UTF-8 {one.path} > converted.txt",
-        code=2,
-    )
 
 
 def _pair(
