@@ -85,6 +85,11 @@ def test_the_worker_that_failed_first_is_blamed() -> None:
     assert cause.message.endswith("ended with exit code 1; see its message above.")
 
 
+def test_the_log_of_a_worker_that_crashed_is_named() -> None:
+    cause = failure("time.sleep(600)", "os.kill(os.getpid(), signal.SIGSEGV)")
+    assert cause.message.endswith("was killed by SIGSEGV; see logs/worker-0001.log in the run folder.")
+
+
 def test_a_worker_that_hangs_after_another_s_end_is_not_left_behind(tmp_path: Path) -> None:
     mark = tmp_path / "pid"
     failure(f"open({str(mark)!r}, 'w').write(str(os.getpid())); time.sleep(600)", "time.sleep(1); raise SystemExit(1)")
