@@ -9,20 +9,20 @@ from lockstep.lab.prove import divide_batch
 SLOW = "slow:phase=backward:rank=1:ms=200"
 
 
-def test_a_slow_worker_is_proved_and_the_report_says_so(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_slow_worker_is_measured_and_one_round_proves_nothing(tiny: Tiny, tmp_path: Path) -> None:
     run = tmp_path / "run"
     lockstep("train", tiny.config, "train.steps=12", "--workers", 2, "--run", run, fault=SLOW)
     proof = json.loads(lockstep("prove", run, "--steps", 10, "--rounds", 1, "--json", fault=SLOW).stdout)
-    assert proof["bottleneck"] == "imbalance: worker 1"
+    assert proof["bottleneck"] == "not proven"
+    assert "use --rounds 6" in proof["needed"][-1]
+    assert 0.0 <= proof["others_share"] <= 1.0
     assert 0.2 < proof["step_seconds"] < 2.0
     assert proof["costs"]["imbalance"] > 0.5
-    assert proof["costs"]["network"] < 0.3
-    assert proof["alone_seconds"] < 0.2
+    assert proof["costs"]["network"] < 0.4
     assert json.loads((run / "proof.json").read_text()) == proof
     facts = json.loads(lockstep("report", run, "--json").stdout)
     assert proof["sentence"] in json.dumps(facts, ensure_ascii=False)
-    assert proof["verdict"].startswith("The bottleneck is imbalance: ")
-    assert facts["verdict"][2] == f"{proof['verdict']} Proven by ablation: {proof['sentence']}."
+    assert facts["verdict"][-1].startswith(facts["bottleneck"]["sentence"]), "the journal is never replaced"
     assert len((run / "journal" / "worker-0000.jsonl").read_text().splitlines()) > 12, "the run itself was not touched"
     assert not list(run.glob("full*"))
 

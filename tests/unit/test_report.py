@@ -145,17 +145,18 @@ def test_a_proof_is_shown_when_there_is_one(tmp_path: Path) -> None:
     }
     MadeUp(tmp_path)
     costs = {"network": 0.2, "input": 0.0, "imbalance": 0.0}
-    earlier = {
+    proven = {
         "sentence": "step 100 ms: communication costs 20%",
         "bottleneck": "network",
         "costs": costs,
+        "intervals": {"network": [0.14, 0.23], "input": [-0.02, 0.02], "imbalance": [-0.02, 0.02]},
         "link": None,
     }
-    (tmp_path / "proof.json").write_text(json.dumps(proof | earlier))  # as version 0.1.0 wrote it
+    (tmp_path / "proof.json").write_text(json.dumps(proof | proven))
     report = make_report(tmp_path)
     assert report.verdict[2] == (
-        "Compute-bound: 80.0 % of a step is computing. The largest avoidable cost is exchanging gradients between "
-        "processes (20.0 %). Proven by ablation: step 100 ms: communication costs 20%."
+        "Compute-bound: 95.0 % of a step is computing; exchanging gradients between processes is next with 5.0 %. "
+        "Proven by ablation: step 100 ms: communication costs 20%."
     )
     assert "Proof by ablation" in render_page(report)
     assert "| without communication | 80.00 ms | -20.0% |" in render_text(report)
@@ -168,10 +169,19 @@ def test_a_proof_is_shown_when_there_is_one(tmp_path: Path) -> None:
 def test_a_proof_on_one_machine_says_nothing_about_a_network(tmp_path: Path) -> None:
     run = MadeUp(tmp_path, hosts=["one", "two"])
     run.launch(range(1, 41), phases=lambda rank, step: {**PLAIN, "merge": 0.1})
-    proof: dict[str, Any] = {"step_seconds": 0.1, "sentence": "s", "verdict": "Compute-bound.", "bottleneck": "compute"}
-    for link, expected in ((None, "The bottleneck is the network"), ("1gbit", "Compute-bound. Proven by ablation: s.")):
+    costs = {"network": [0.5, [0.45, 0.55]], "input": [0.0, [-0.02, 0.02]], "imbalance": [0.0, [-0.02, 0.02]]}
+    proof: dict[str, Any] = {
+        "step_seconds": 0.1,
+        "sentence": "s",
+        "bottleneck": "network",
+        "costs": {cause: value for cause, (value, _) in costs.items()},
+        "intervals": {cause: interval for cause, (_, interval) in costs.items()},
+    }
+    for link, expected in ((None, "to computing."), ("1gbit", "to computing. Proven by ablation: s.")):
         (tmp_path / "proof.json").write_text(json.dumps(proof | {"link": link}))
-        assert make(tmp_path).verdict[2].startswith(expected)
+        verdict = make(tmp_path).verdict[2]
+        assert verdict.startswith("The bottleneck is the network")
+        assert verdict.endswith(expected)
 
 
 def test_system_samples_are_reported(tmp_path: Path) -> None:

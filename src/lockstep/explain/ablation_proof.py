@@ -1,14 +1,16 @@
 """The section about `lockstep prove`: runs without communication, with free input, and of one worker alone."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from lockstep.explain.answer import Chart
-from lockstep.explain.formatting import milliseconds
-from lockstep.explain.measures.bottleneck import AVOIDABLE, NOT_PROVEN, judge_costs
+from lockstep.explain.formatting import milliseconds, share
+from lockstep.explain.measures.bottleneck import AVOIDABLE, IMBALANCE, INPUT, NETWORK, NOT_PROVEN, Bottleneck
 from lockstep.explain.pages.charts import draw_bars
-from lockstep.explain.reading.json_access import get_dict, get_number
+from lockstep.explain.reading.json_access import get_dict, get_number, list_numbers
 from lockstep.explain.reading.record import Record
 
 LABELS = {
@@ -17,6 +19,54 @@ LABELS = {
     "free_input_seconds": "with free input",
     "alone_seconds": "one worker alone",
 }
+TOLERANCE = 0.10
+"""Trials and journal may differ by this share of a step beyond their intervals: a journal does not see how much an exchange
+slows computing while both overlap."""
+_ACTIVITIES = {NETWORK: "the exchange", INPUT: "the input", IMBALANCE: "imbalance"}
+
+
+@dataclass(frozen=True)
+class CostRange:
+    """The cost of something as a share of a step, and the interval that trials give it."""
+
+    value: float
+    low: float
+    high: float
+
+    def describe(self, what: str) -> str:
+        """Returns `input costs 12.0 % of a step (8.0 % to 16.0 %)`."""
+        if not math.isfinite(self.low) or not math.isfinite(self.high):
+            return f"{what} costs {share(self.value)} of a step in the only round"
+        return f"{what} costs {share(self.value)} of a step ({share(self.low)} to {share(self.high)})"
+
+
+@dataclass(frozen=True)
+class JournalCost:
+    """The cost of something as a share of a step by the journal, and two standard errors."""
+
+    value: float
+    noise: float = 0.0
+
+
+def list_journal_costs(bottleneck: Bottleneck | None) -> dict[str, JournalCost]:
+    """Returns what the journals of a run measured of each cause; empty when they measured no step."""
+    if bottleneck is None:
+        return {}
+    noise = bottleneck.verdict.noise
+    return {cause: JournalCost(bottleneck.cost(cause), noise.get(cause, 0.0)) for cause in AVOIDABLE}
+
+
+def list_contradictions(costs: Mapping[str, CostRange], journal: Mapping[str, JournalCost]) -> list[str]:
+    """Returns a sentence for every cause whose intervals are further apart than TOLERANCE."""
+    sentences = []
+    for cause, known in journal.items():
+        trials = costs[cause]
+        above = trials.low - (known.value + known.noise)
+        below = (known.value - known.noise) - trials.high
+        if max(above, below) > TOLERANCE:
+            measured = f"the journal measured {share(known.value)}"
+            sentences.append(f"The trials say that {trials.describe(_ACTIVITIES[cause])}, but {measured}.")
+    return sentences
 
 
 @dataclass(frozen=True)
@@ -25,10 +75,16 @@ class ProofSection:
     sentence: str
     rows: list[tuple[str, str, str]]  # what was left out, step time, change
     charts: list[Chart]
+    contradictions: list[str]  # of the journals as they are now
 
     @property
     def is_proven(self) -> bool:
-        return self.facts.get("bottleneck") != NOT_PROVEN
+        """Whether the trials prove a cost. Those of earlier versions had no interval, so they prove nothing."""
+        return bool(self.costs) and self.facts.get("bottleneck") != NOT_PROVEN and not self.contradictions
+
+    @property
+    def costs(self) -> dict[str, CostRange]:
+        return _read_costs(self.facts)
 
     @property
     def used_network(self) -> bool:
@@ -36,7 +92,20 @@ class ProofSection:
         return bool(self.facts.get("link"))
 
 
-def make_proof_section(record: Record) -> ProofSection | None:
+def _read_costs(facts: Mapping[str, JsonValue]) -> dict[str, CostRange]:
+    """Returns the intervals of a proof; empty for one of an earlier version."""
+    values, intervals = get_dict(facts.get("costs")), get_dict(facts.get("intervals"))
+    costs = {}
+    for cause in AVOIDABLE:
+        interval, value = intervals.get(cause), get_number(values.get(cause))
+        ends = list_numbers(interval) if isinstance(interval, list) else []
+        if len(ends) != 2 or value is None:
+            return {}
+        costs[cause] = CostRange(value, *ends)
+    return costs
+
+
+def make_proof_section(record: Record, bottleneck: Bottleneck | None) -> ProofSection | None:
     """Returns None when the run has no proof."""
     facts = record.proof or {}
     step = get_number(facts.get("step_seconds"))
@@ -49,16 +118,17 @@ def make_proof_section(record: Record) -> ProofSection | None:
     listed = ", ".join(f"{label} {text}" for label, text in zip(known, texts, strict=True))
     title, values = "Step time with one thing left out", [1e3 * value for value in known.values()]
     chart = draw_bars("proof", title, listed, list(known), values, texts, "milliseconds")
-    return ProofSection(facts, _write_sentence(facts, listed), rows, [chart])
+    costs, is_same = _read_costs(facts), bool(facts.get("link")) == (bottleneck is not None and bottleneck.hosts > 1)
+    contradictions = list_contradictions(costs, list_journal_costs(bottleneck)) if costs and is_same else []
+    return ProofSection(facts, _write_sentence(facts, listed, contradictions), rows, [chart], contradictions)
 
 
-def _write_sentence(facts: dict[str, JsonValue], listed: str) -> str:
+def _write_sentence(facts: dict[str, JsonValue], listed: str, contradictions: list[str]) -> str:
     sentence = str(facts.get("sentence") or listed).strip().rstrip(".")
     if facts.get("bottleneck") == NOT_PROVEN:
         return f"Nothing is proven: {sentence}."
-    verdict = str(facts.get("verdict") or "")
-    costs = {part: get_number(get_dict(facts.get("costs")).get(part)) for part in AVOIDABLE}
-    known = {part: cost for part, cost in costs.items() if cost is not None}
-    if not verdict and len(known) == len(costs):
-        verdict = judge_costs(known, bool(facts.get("link"))).sentence()  # a proof of version 0.1.0
-    return f"{verdict} Proven by ablation: {sentence}.".lstrip()
+    if not _read_costs(facts):
+        return f"Nothing is proven, because these trials of an earlier version have no interval: {sentence}."
+    if contradictions:
+        return f"Nothing is proven, because trials and journal contradict each other. {' '.join(contradictions)}"
+    return f"Proven by ablation: {sentence}."

@@ -113,7 +113,8 @@ def make(path: Path, name: str | None = None, running: bool | None = None) -> Re
     record = Record.open(path, name, running)
     evidence = Evidence(record)
     answers = [answer(evidence) for answer in ANSWERS]
-    summary, proof, fine_tuning = summarise_record(record), make_proof_section(record), make_fine_tuning(record)
+    summary, proof = summarise_record(record), make_proof_section(record, evidence.bottleneck)
+    fine_tuning = make_fine_tuning(record)
     return Report(
         name=name or str(path),
         made=time.time(),

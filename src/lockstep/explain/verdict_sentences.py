@@ -58,9 +58,12 @@ def _describe_score(summary: Summary, best_score: float) -> str:
 
 
 def _describe_bottleneck(bottleneck: Bottleneck | None, proof: ProofSection | None) -> str:
-    """Returns the sentence of the proof when its trials had a network if and only if the run had one. Otherwise the
-    journals decide."""
+    """Returns the sentence of the journals. A proof follows when its trials had a network if and only if the run had one,
+    and so does what contradicts the journals."""
+    text = bottleneck.sentence() if bottleneck else "What a step is made of was not measured."
     several_hosts = bottleneck is not None and bottleneck.hosts > 1
-    if proof and proof.is_proven and proof.used_network == several_hosts:
-        return proof.sentence
-    return bottleneck.sentence() if bottleneck else "What a step is made of was not measured."
+    if proof is None or proof.used_network != several_hosts:
+        return text
+    if proof.contradictions:
+        return f"{text} The trials of `lockstep prove` contradict this: {' '.join(proof.contradictions)}"
+    return f"{text} {proof.sentence}" if proof.is_proven else text

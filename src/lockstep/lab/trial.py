@@ -2,13 +2,18 @@
 
 import os
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from lockstep.errors import LockstepError
 from lockstep.lab.emulated_network import INTERFACE, EmulatedNetwork
 from lockstep.launch.run_all import Program, run_all
 from lockstep.run.journal import Line, read
+from lockstep.watch.other_programs import OtherPrograms
 
 PORT = 29500
 NEVER = 10**9
@@ -21,6 +26,7 @@ class Trial:
 
     run: Path
     steps: list[list[Line]]
+    others_share: float | None = None  # of the cores, used by other programs; None: not measured
 
     @property
     def measured(self) -> list[list[Line]]:
@@ -58,10 +64,29 @@ def run_trial(
             Program(host.command(program), environment | make_rank_environment(rank, network))
             for rank, host in enumerate(network.members)
         ]
+    others = _watch_others()
     errors = run_all(programs)
     if errors:
         raise LockstepError(f"A trial run failed: {errors}")
-    return Trial(run, [read(run / "journal", rank).steps for rank in range(workers)])
+    return Trial(run, [read(run / "journal", rank).steps for rank in range(workers)], others())
+
+
+def _watch_others() -> Callable[[], float | None]:
+    """Returns a function for the share of the cores that other programs use from now until its call. It returns None on
+    machines that do not tell."""
+    begin = time.perf_counter()
+    try:
+        source = OtherPrograms(os.getpid())
+    except (AttributeError, LookupError, OSError, psutil.Error):
+        return lambda: None
+
+    def measure() -> float | None:
+        try:
+            return source(time.perf_counter() - begin)
+        except (LookupError, OSError, psutil.Error):
+            return None
+
+    return measure
 
 
 def make_trial_settings(steps: int) -> list[str]:

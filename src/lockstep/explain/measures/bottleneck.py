@@ -21,7 +21,7 @@ from lockstep.explain.reading.steps import Column
 NETWORK, INPUT, IMBALANCE, COMPUTE = "network", "input", "imbalance", "compute"
 AVOIDABLE = (NETWORK, INPUT, IMBALANCE)
 NOT_PROVEN = "not proven"
-"""The result of `lockstep prove` when its trials contradict each other."""
+"""The result of `lockstep prove` when its trials prove no cost."""
 WORTH = 0.10
 """The largest avoidable cost is reported as such from this share of a step on."""
 DOMINANT = 0.25
