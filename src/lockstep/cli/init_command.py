@@ -204,9 +204,8 @@ def _print_result(
         texts = [text for text in sources if text.role == name]
         files = "\n".join(fold(str(_shorten(path)), 30) for text in texts for path in text.paths)
         formats = "\n".join(dict.fromkeys(text.format for text in texts))
-        encodings = "\n".join(
-            dict.fromkeys(one.encoding if one.is_readable else "utf-8" for text in texts for one in text.looks)
-        )
+        looks = [one for text in texts for one in text.looks]
+        encodings = "\n".join(dict.fromkeys(str(one.encoding) if one.is_readable else "utf-8" for one in looks))
         words = " / ".join(f"{count / max(1, counted.pairs):.1f}" for count in counted.words)
         pairs = f"{counted.pairs:,}{'' if counted.is_complete else '+'}"
         table.add_row(name, escape(files), formats, encodings, pairs, words)
