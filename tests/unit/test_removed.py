@@ -36,6 +36,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
         "validation": ["val"],
         "vocabulary": {"size": 279},
         "max_pieces": 60,
+        "check_languages": False,
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prepare_module, "SHARD_LINES", 7)

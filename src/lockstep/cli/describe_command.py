@@ -107,7 +107,7 @@ def read_facts(path: Path) -> dict[str, Any]:
 
     if (path / SOURCE).exists() and (path / CLASSES).exists():
         return dict(ImageCorpus.open(path).facts)
-    for place in (path / INDEX, RunDirectory(path).data):
+    for place in (path / INDEX, RunDirectory(path).data) if path.is_dir() else ():
         if (facts := read_json(place)) is None:
             continue
         if isinstance(facts, dict) and "classes" in facts:
