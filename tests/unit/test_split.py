@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from lockstep.config import build
 from lockstep.data.corpus import prepare as prepare_module
 from lockstep.data.corpus.binary_corpus import Corpus
 from lockstep.data.corpus.prepare import prepare
 from lockstep.data.data_settings import DataSettings
 from lockstep.errors import LockstepError
+from lockstep.train.resume import keep_cleaning
 
 Pair = tuple[str, str]
 
@@ -147,3 +149,24 @@ def test_the_cleaning_of_0_1_0_splits_nothing_and_keeps_held_out_sentences(tmp_p
     with pytest.raises(ValueError, match=r"data\.validation"):
         DataSettings(train=["train"], cleaning=1).check_input()
     DataSettings(train=["train"]).check_input()
+
+
+def test_settings_of_0_1_0_name_the_same_corpus_and_differ_in_cleaning_only(tmp_path: Path) -> None:
+    pairs = make_pairs(60)
+    corpus = prepare_pairs(tmp_path, pairs, validation=["train"], cleaning=1)
+    new = {"cleaning", "split", "bad_lines", "max_characters", "check_languages"}
+    assert new.isdisjoint(corpus.facts["settings"])
+    with pytest.raises(LockstepError, match=r"other settings or text: data\.cleaning 1 -> 2\.") as caught:
+        prepare_pairs(tmp_path, pairs, validation=["train"])
+    assert "data.cleaning=1" in caught.value.remedy
+    assert prepare_pairs(tmp_path, pairs, validation=["train"], cleaning=1).digest == corpus.digest
+
+
+def test_a_config_without_cleaning_takes_that_of_the_run_it_continues() -> None:
+    config = build({"data": {"train": ["a"]}, "batch": {"words": 100}}, "a config")
+    explicit = build({"data": {"train": ["a"], "cleaning": 2}, "batch": {"words": 100}}, "a config")
+    earlier = b"data: {train: [a]}"
+    assert keep_cleaning(config, earlier).data.cleaning == 1
+    assert keep_cleaning(explicit, earlier).data.cleaning == 2
+    assert keep_cleaning(config, b"data: {cleaning: 2}").data.cleaning == 2
+    assert keep_cleaning(config, b"not: [yaml").data.cleaning == keep_cleaning(config, None).data.cleaning == 2

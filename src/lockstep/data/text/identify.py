@@ -104,19 +104,19 @@ class _Model:
         self.priors = model.nb_pc  # [classes]
         self.classes: list[str] = model.nb_classes  # a language with two scripts has two classes
 
-    def find_features(self, sentences: Sentences) -> npt.NDArray[np.int64]:
+    def find_features(self, sentences: Sentences) -> npt.NDArray[np.int32]:
         """Returns a number for every feature in a sentence: index of the sentence * number of features + feature."""
         lengths = np.minimum(sentences.ends - sentences.starts, READ_BYTES)
-        order = np.argsort(-lengths, kind="stable")
+        order = np.argsort(-lengths, kind="stable").astype(np.int32)
         starts = sentences.starts[order]
         unfinished = np.searchsorted(-lengths[order], -np.arange(READ_BYTES))  # [bytes] sentences that are longer
         states = np.zeros(len(order), self.moves.dtype)
-        keys = [np.zeros(0, np.int64)]
+        keys = [np.zeros(0, np.int32)]
         for place, count in enumerate(unfinished[unfinished > 0]):
             states = self.moves[self.rows[states[:count]] + sentences.data[starts[:count] + place]]
             features = self.features[states]
             present = np.flatnonzero(features >= 0)
-            keys.append(order[present] * len(self.weights) + features[present])
+            keys.append(order[present] * np.int32(len(self.weights)) + features[present])
         return np.concatenate(keys)
 
 
