@@ -174,6 +174,15 @@ def test_a_damaged_corpus_is_refused(url: str, text: Path, tmp_path: Path, cache
     assert sha256(copy / "train.source.ids") == sha256(corpus.folder / "train.source.ids")
 
 
+def test_a_remote_name_stands_for_the_only_file_that_fits(url: str, tmp_path: Path) -> None:
+    (tmp_path / "pairs.csv").write_text("".join(f"a b {n},x y {n}\n" for n in range(60)))
+    Store(url).send(tmp_path / "pairs.csv", "pairs.csv")
+    settings = DataSettings.model_validate(
+        {"folder": url, "train": ["pairs"], "corpus": tmp_path / "c", "vocabulary": {"size": 275}}
+    )
+    assert prepare(settings).facts["sets"]["train"]["read"] == 60
+
+
 def test_remote_text_is_fetched_again_when_it_changes(url: str, text: Path, tmp_path: Path) -> None:
     store = Store(url)
     for path in text.iterdir():

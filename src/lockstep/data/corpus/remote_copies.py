@@ -7,14 +7,14 @@ complete or does not exist. A copy lies in a folder named after its digest, so i
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from lockstep.data.corpus.binary_corpus import INDEX, Corpus
 from lockstep.data.data_settings import DataSettings
 from lockstep.data.images.image_set import CLASSES, SOURCE
 from lockstep.data.text.compressed import ENDINGS
-from lockstep.data.text.find_files import SETS, name_format
+from lockstep.data.text.find_files import SETS, SINGLE_FILES, name_format
 from lockstep.errors import LockstepError
 from lockstep.files import locked, read_json, sha256, sync, write_json
 from lockstep.remote.place import cache_folder, is_remote
@@ -132,7 +132,7 @@ def fetch_text(settings: DataSettings) -> Path:
     objects = store.list()
     with locked(home / ".lock"):
         known = read_json(home / ".fetched.json") or {}
-        for file in _list_files(settings):
+        for file in _list_files(settings, objects):
             name = next((n for n in (file, *(file + ending for ending in ENDINGS)) if n in objects), None)
             if name is None:
                 raise LockstepError(
@@ -148,16 +148,22 @@ def fetch_text(settings: DataSettings) -> Path:
     return home
 
 
-def _list_files(settings: DataSettings) -> list[str]:
+def _list_files(settings: DataSettings, objects: Collection[str]) -> list[str]:
     """Returns the files that the names of text stand for. Files named without a suffix of compression may have one."""
     files: list[str] = []
     for name in (name for part in SETS for name in getattr(settings, part)):
         if not isinstance(name, str):
             files += name
-        elif name_format(name) != "lines":
+            continue
+        sides = [f"{name}.{language}" for language in settings.languages]
+        single = [f"{name}.{kind}" for kind in SINGLE_FILES]
+        present = [file for file in (*single, name) if any(f"{file}{ending}" in objects for ending in ("", *ENDINGS))]
+        if name_format(name) != "lines":
             files.append(name)
+        elif present and not any(f"{side}{ending}" in objects for side in sides for ending in ("", *ENDINGS)):
+            files += present  # `find_files` chooses
         else:
-            files += [f"{name}.{language}" for language in settings.languages]
+            files += sides
     return files
 
 
