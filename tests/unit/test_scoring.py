@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from lockstep.data.corpus.binary_corpus import Corpus
 from lockstep.data.corpus.prepare import prepare
@@ -187,3 +188,29 @@ def test_a_wish_to_stop_after_the_last_example_keeps_the_result() -> None:
     progress = ScoringProgress(Team(0, 1, CPU), wants_stop=lambda: True)
     progress.begin(3)
     progress.finish(3)
+
+
+def test_a_forward_pass_of_many_layers_can_be_stopped_between_two_of_them() -> None:
+    now, calls = [0.0], list[int]()
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = nn.Identity()
+
+        def forward(self, x: int) -> int:
+            now[0] += 1.0
+            calls.append(x)
+            return x + 1
+
+    layers = nn.Sequential(*(Layer() for _ in range(9)))
+    progress = ScoringProgress(Team(0, 1, CPU), wants_stop=lambda: len(calls) > 3, clock=lambda: now[0])
+    with progress.watch(layers):
+        layers(0)  # nothing is scored yet
+        calls.clear()
+        progress.begin(3)
+        with pytest.raises(EvaluationStopped):
+            layers(0)
+    assert calls == [0, 1, 2, 3]
+    layers(0)
+    assert len(calls) == 13

@@ -15,7 +15,7 @@ from lockstep.parallel.strategy import Snapshot
 from lockstep.run.best import Evaluation
 from lockstep.run.checkpoint import Progress
 from lockstep.run.journal import Journal
-from lockstep.tasks.scoring import ScoringProgress
+from lockstep.tasks.scoring import EvaluationStopped, ScoringProgress
 from lockstep.tasks.task import Scores, Task
 from lockstep.team import Team
 from lockstep.train.display import Display
@@ -85,7 +85,12 @@ class Evaluator:
         begin = time.perf_counter()
         shown = EvaluationDisplay(progress.step, self.attempt, self.journal, self.display)
         scoring = ScoringProgress(snapshot.team, self.wants_stop, shown.show, self.settings.evaluate_sentences)
-        scores = self._score(snapshot.module, snapshot.team, scoring)
+        try:
+            scores = self._score(snapshot.module, snapshot.team, scoring)
+        except EvaluationStopped:
+            facts = {"attempt": self.attempt, "seconds": time.perf_counter() - begin}
+            self.journal.write("evaluation_stopped", step=progress.step, **facts)
+            raise
         seconds = time.perf_counter() - begin
         higher_is_better, best = self.task.higher_is_better, progress.best
         evaluation = Evaluation(progress.step, scores.values[self.task.metric], scores.values.get("loss"))
@@ -118,7 +123,8 @@ class Evaluator:
         try:
             if len(signature(self.task.evaluate).parameters) < 4:  # a user's task that cannot be stopped
                 return self.task.evaluate(module, team, self.autocast)  # type: ignore[call-arg]
-            return self.task.evaluate(module, team, self.autocast, scoring)
+            with scoring.watch(module):
+                return self.task.evaluate(module, team, self.autocast, scoring)
         finally:
             module.train()
 

@@ -19,6 +19,7 @@ EVENT_TEXTS = {
     "step": "trains",
     "evaluating": "evaluating {done:,} of {of:,}",
     "evaluation": "evaluated",
+    "evaluation_stopped": "evaluation stopped",
     "checkpoint": "saved step {step:,}",
     "fault": "{what}",
     "stop": "stopped: {reason}",

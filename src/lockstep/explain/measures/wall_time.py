@@ -6,7 +6,11 @@ from lockstep.explain.reading.journal_file import get_seconds
 from lockstep.explain.reading.record import Record
 from lockstep.explain.reading.steps import PHASES
 
-EVENTS = {"evaluation": ("evaluation",), "checkpoints": ("checkpoint",), "probes": ("model", "link")}
+EVENTS = {
+    "evaluation": ("evaluation", "evaluation_stopped"),
+    "checkpoints": ("checkpoint",),
+    "probes": ("model", "link"),
+}
 """Parts of the wall time that are sums over events, and the kinds of those events."""
 
 
