@@ -40,6 +40,16 @@ def test_every_poll_returns_the_current_status_of_each_worker(tmp_path: Path) ->
         assert (other.event, other.is_stopped) == ("stopped: finished", True)
 
 
+def test_an_evaluation_is_followed(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, 0)
+    journal.write("step", **step(500))
+    with Follower(tmp_path) as follower:
+        journal.write("evaluating", step=500, done=340, of=1014, attempt=1)
+        assert [(one.step, one.event) for one in follower.poll()] == [(500, "evaluating 340 of 1,014")]
+        journal.write("evaluation", step=500, scores={"loss": 1.0})
+        assert [one.event for one in follower.poll()] == ["evaluated"]
+
+
 def test_a_new_launch_resets_the_status(tmp_path: Path) -> None:
     journal = Journal(tmp_path, 0)
     journal.write("step", **step(7))
