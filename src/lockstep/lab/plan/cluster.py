@@ -12,6 +12,7 @@ from pydantic import JsonValue
 
 from lockstep.errors import LockstepError
 from lockstep.lab.plan.costs import LinkModel, Wiring
+from lockstep.lab.plan.device_limits import estimate_seconds
 from lockstep.lab.plan.profile import ModelShape, Point, Profile
 
 PRESETS = Path(__file__).with_name("presets.yaml")
@@ -19,6 +20,8 @@ KEYS = {"device", "nodes", "per_node", "inside", "link", "algorithm", "dollars",
 ALGORITHMS = ("ring", "tree", "hierarchical")
 NAMED_ERROR, SCALED_ERROR = 0.10, 0.35
 """Relative error of a link that is known by its name only, and of a device that was not measured."""
+FEWER = 256
+"""The second point of a device's profile has so many times fewer words."""
 UPDATE_BYTES = 40
 """Bytes per parameter that the gradient norm, clipping and AdamW read and write."""
 _RATE = re.compile(r"^(\d+(?:\.\d+)?)(k|m|g|t)bit$")
@@ -67,17 +70,22 @@ class Device:
         return self.estimate_profile(shape, profile.points[-1].words, self.choose_precision(profile.precision))
 
     def estimate_profile(self, shape: ModelShape, words: float, precision: str) -> Profile:
-        """Returns what one worker would do on this device, from the model's arithmetic."""
-        seconds = shape.flops_per_word * words / (1e12 * self.peak[precision] * self.achieved[precision])
-        forward = shape.forward_share * seconds
+        """Returns what one worker would do on this device, from the model's arithmetic and its kernels. A second point with
+        few words shows what is left of a step when many workers share its batch."""
+        rate = 1e12 * self.peak[precision] * self.achieved[precision]
         update = UPDATE_BYTES * shape.parameters / (1e9 * self.memory)
+        steps = {size: estimate_seconds(shape, size, rate, SCALED_ERROR) for size in (words / FEWER, words)}
+        forward = shape.forward_share
         return Profile(
             parameters=shape.parameters,
             tensors=shape.tensors,
             flops_per_word=shape.flops_per_word,
-            points=(Point(words, forward, seconds - forward, update, 0.0),),
+            points=tuple(
+                Point(size, forward * step.middle, (1 - forward) * step.middle, update, 0.0, step.error)
+                for size, step in steps.items()
+            ),
             spread=0.02,
-            error=SCALED_ERROR,
+            error=steps[words].error,
             threads=1,
             precision=precision,
             device=self.name,

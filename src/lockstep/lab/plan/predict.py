@@ -8,10 +8,12 @@ from pydantic import JsonValue
 
 from lockstep.errors import LockstepError
 from lockstep.explain.formatting import number
+from lockstep.explain.reading.steps import Column
 from lockstep.lab.plan.cluster import SCALED_ERROR, Cluster
 from lockstep.lab.plan.costs import LinkModel
+from lockstep.lab.plan.device_limits import KERNELS, LAUNCH_SECONDS
 from lockstep.lab.plan.job import Choice, PlannedJob
-from lockstep.lab.plan.step_model import Forecast, forecast
+from lockstep.lab.plan.step_model import Errors, Forecast, forecast
 
 MODEL_ERROR = 0.10
 """Relative error of the formulas; docs/understand/results.md compares predictions with measurements."""
@@ -77,9 +79,10 @@ class Plan:
         return {"lockstep": "plan", **asdict(self)}
 
 
-def estimate_errors(job: PlannedJob, cluster: Cluster, link: LinkModel) -> tuple[float, float, float]:
+def estimate_errors(job: PlannedJob, cluster: Cluster, link: LinkModel, workers: Column) -> Errors:
     """Returns the relative errors of computing, of the link and of the model."""
-    computing = SCALED_ERROR if cluster.device is not None else max(0.03, 1.64 * job.profile.error)
+    error = job.profile.estimate_error(job.words_per_worker(workers))
+    computing = np.maximum(SCALED_ERROR, error) if cluster.device is not None else np.maximum(0.03, 1.64 * error)
     return computing, link.error, MODEL_ERROR
 
 
@@ -107,7 +110,7 @@ def make_plan(
     links = links or [cluster.wiring.between]
     counts, rows = np.array(sorted(set(workers)), np.float64), list[PlanRow]()
     for link in links:
-        errors = estimate_errors(job, cluster, link)
+        errors = estimate_errors(job, cluster, link, counts)
         alone = forecast(job, Choice("replicas"), cluster.wiring, np.ones(1), errors).words_per_second[0]
         for choice in choices:
             predicted = forecast(job, choice, cluster.with_link(link).wiring, counts, errors)
@@ -169,14 +172,28 @@ def _make_notes(job: PlannedJob, cluster: Cluster, workers: int) -> list[str]:
     if cluster.device is not None:
         share = cluster.device.achieved[job.profile.precision]
         notes.append(
-            f"No {cluster.device.name} was measured: the plan assumes {share:.0%} of its peak in {job.profile.precision}, "
-            f"which may be off by {SCALED_ERROR:.0%}."
+            f"No {cluster.device.name} was measured: the plan assumes that large products reach {share:.0%} of its peak in "
+            f"{job.profile.precision}, which may be off by {SCALED_ERROR:.0%}."
         )
+        notes.append(_describe_limits(job))
         if cluster.device.dated and cluster.dollars is not None:
             notes.append(f"Prices are approximate list prices of {cluster.device.dated}: check them before you pay.")
     if job.per_worker:
         notes.append(f"Each worker has its own batch: with more workers a step has more {job.profile.unit}.")
     return notes
+
+
+def _describe_limits(job: PlannedJob) -> str:
+    """Returns which limits of a device the intervals of the plan contain."""
+    tensors = len(job.profile.tensors)
+    kernels = " to ".join(f"{tensors * count:,}" for count in KERNELS)
+    each = " to ".join(f"{1e6 * seconds:.0f}" for seconds in LAUNCH_SECONDS)
+    low, high = (1e3 * tensors * count * launch for count, launch in zip(KERNELS, LAUNCH_SECONDS, strict=True))
+    return (
+        f"A step launches about {kernels} kernels, {each} microseconds each: it takes at least {number(low)} to "
+        f"{number(high)} ms, however small its batch. Products with small dimensions use less of the device; the intervals "
+        "contain both."
+    )
 
 
 def recommend(rows: Sequence[PlanRow], link: str, workers: int) -> list[str]:

@@ -33,6 +33,7 @@ class Point:
     backward: float
     update: float
     other: float  # waiting for input, and the time between phases
+    error: float | None = None  # relative error, where it differs from that of the profile
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class PointFacts(TypedDict):
     backward: float
     update: float
     other: float
+    error: NotRequired[float | None]
 
 
 class ProfileFacts(TypedDict):
@@ -105,6 +107,11 @@ class Profile:
             return np.maximum(few + weight * (many - few), share * many / 2)  # a line that falls too fast is noise
 
         return interpolate(low.forward, high.forward), interpolate(low.backward, high.backward)
+
+    def estimate_error(self, words: Column) -> Column:
+        """Returns the relative error of the seconds for other sizes of batch."""
+        errors = [self.error if point.error is None else point.error for point in self.points]
+        return np.interp(words, [point.words for point in self.points], errors)
 
     def as_dict(self) -> dict[str, JsonValue]:
         return {"lockstep": "profile", **asdict(self)}

@@ -9,6 +9,9 @@ from lockstep.lab.plan.costs import Wiring, expected_maximum
 from lockstep.lab.plan.exchanges import EXCHANGES, ComputeSeconds
 from lockstep.lab.plan.job import Choice, PlannedJob
 
+Errors = tuple[Column | float, float, float]
+"""Relative errors of computing, of the link and of the model."""
+
 
 @dataclass(frozen=True)
 class Forecast:
@@ -30,11 +33,8 @@ class Forecast:
         return self.words / self.step
 
 
-def forecast(
-    job: PlannedJob, choice: Choice, wiring: Wiring, workers: Column, errors: tuple[float, float, float]
-) -> Forecast:
-    """Predicts a step for every worker count. `errors` are the relative errors of computing, of the link and of the
-    model."""
+def forecast(job: PlannedJob, choice: Choice, wiring: Wiring, workers: Column, errors: Errors) -> Forecast:
+    """Predicts a step for every worker count."""
     workers = np.asarray(workers, np.float64)
     forward, backward = job.profile.compute_seconds(job.words_per_worker(workers))
     slowdown, point, count = job.slowdown(workers), job.profile.points[-1], choice.accumulate
@@ -68,7 +68,7 @@ def forecast(
     )
 
 
-def _combine_errors(step: Column, computing: Column, exposed: Column, errors: tuple[float, float, float]) -> Column:
+def _combine_errors(step: Column, computing: Column, exposed: Column, errors: Errors) -> Column:
     """Adds independent errors in quadrature."""
     of_computing, of_link, of_model = errors
     return np.sqrt((of_computing * computing / step) ** 2 + (of_link * exposed / step) ** 2 + of_model**2)
