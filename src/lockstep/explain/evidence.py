@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
+from lockstep.explain.measures.absences import Absence, list_absences
 from lockstep.explain.measures.bottleneck import Bottleneck, find_bottleneck
 from lockstep.explain.measures.convergence import Convergence, judge_convergence
 from lockstep.explain.measures.disturbance import Disturbance, measure_disturbance
@@ -27,6 +28,10 @@ class Evidence:
     @cached_property
     def disturbance(self) -> Disturbance:
         return measure_disturbance(self.record)
+
+    @cached_property
+    def absences(self) -> list[Absence]:
+        return list_absences(self.record)
 
     @cached_property
     def wall_time(self) -> WallTime:

@@ -3,6 +3,7 @@
 from lockstep.explain.ablation_proof import ProofSection
 from lockstep.explain.evidence import Evidence
 from lockstep.explain.formatting import count, number, plural, score_title, seconds
+from lockstep.explain.measures.absences import describe_absences
 from lockstep.explain.measures.bottleneck import Bottleneck
 from lockstep.explain.measures.convergence import LEARNING, TRAINED, Convergence
 from lockstep.explain.measures.loss_gap import NOT_OVERFITTING, OVERFITTING, WIDENING, LossGap
@@ -13,7 +14,7 @@ def write_verdict(evidence: Evidence, summary: Summary, proof: ProofSection | No
     """Returns three sentences, and before them what disturbed the run."""
     return [
         *filter(None, [summary.disturbance]),
-        _describe_run(summary, evidence.wall_time.total),
+        f"{_describe_run(summary, evidence.wall_time.total)} {describe_absences(evidence.absences)}".rstrip(),
         _describe_learning(summary, evidence.convergence, evidence.loss_gap),
         _describe_bottleneck(evidence.bottleneck, proof),
     ]
