@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TextIO
 import typer
 
 if TYPE_CHECKING:
-    from lockstep.translate.translator import Translation, Translator
+    from lockstep.translate.translator import TranslatedLine, Translator
 
 LINES_AT_ONCE = 512
 MOST_NUMBERS = 5
@@ -50,13 +50,14 @@ def translate(
 
     `lockstep translate runs/demo -i news.en -o news.de`
     """
-    from lockstep.cli.common import find_model_folder
     from lockstep.errors import LockstepError
+
+    _check_files(text or [], source, output)
+    from lockstep.cli.common import find_model_folder
     from lockstep.remote.fetch_run import fetch_model
     from lockstep.team import pick_device
     from lockstep.translate.translator import Translator
 
-    _check_files(text or [], source, output)
     overrides: dict[str, object] = {"beam": beam, "length_penalty": length_penalty}
     search = {name: value for name, value in overrides.items() if value is not None}
     translator = Translator.load(
@@ -105,7 +106,7 @@ def _translate_lines(translator: "Translator", read: BinaryIO, write: TextIO, as
     if is_interactive:
         print("Type a sentence and press Enter; Ctrl-D ends.", file=sys.stderr)
     long_lines = _LongLines(translator.limit)
-    with _Progress(read, write) as progress:
+    with _FileProgress(read, write) as progress:
         results = translator.stream(_decode(read, name), 1 if is_interactive else LINES_AT_ONCE, progress.add_bytes)
         for number, (source, translation) in enumerate(results, start=1):
             result = {"source": source, "translation": translation.text}
@@ -141,7 +142,7 @@ class _LongLines:
     cut_sentences: int = 0
     copied_words: int = 0
 
-    def add(self, number: int, translation: "Translation") -> None:
+    def add(self, number: int, translation: "TranslatedLine") -> None:
         for numbers, happened in (
             (self.split, translation.parts > 1),
             (self.cut, translation.cut_sentences > 0 and translation.parts > 1),
@@ -180,7 +181,7 @@ def _list_lines(numbers: list[int]) -> str:
     return f"Line {names[0]}" if len(names) == 1 else f"Lines {', '.join(names[:-1])} and {names[-1]}"
 
 
-class _Progress:
+class _FileProgress:
     """A bar on stderr while a file is translated, unless the translations go to the same terminal."""
 
     def __init__(self, read: BinaryIO, write: TextIO) -> None:
@@ -194,7 +195,7 @@ class _Progress:
         self._task = self._bar.add_task("starting", total=size)
         self._begin, self._lines = time.monotonic(), 0
 
-    def __enter__(self) -> "_Progress":
+    def __enter__(self) -> "_FileProgress":
         self._bar.start()
         return self
 

@@ -19,7 +19,7 @@ from lockstep.models.packed import Layout
 from lockstep.run.checkpoint import read_model_config, report_unusable
 from lockstep.translate.decode import translate_packed
 from lockstep.translate.search_settings import SearchSettings
-from lockstep.translate.sentences import Parts, split_to_fit
+from lockstep.translate.split_sentences import Parts, split_to_fit
 
 UNKNOWN_LIMIT = 250
 """Pieces that a model translates at once when its folder does not say: the default of data.max_pieces."""
@@ -32,7 +32,7 @@ LINE_BREAKS = str.maketrans("\r\n", "  ")
 
 
 @dataclass(frozen=True)
-class Translation:
+class TranslatedLine:
     """The translation of a line. A line that the model cannot translate at once has several parts. Some of its sentences
     may have been divided at clauses or words, and words that are too long were copied."""
 
@@ -85,7 +85,9 @@ class Translator:
         """Returns the translations in the order of the texts."""
         return [translation.text for translation in self.translate_each(texts)]
 
-    def translate_each(self, texts: list[str], report: Callable[[int], None] = lambda size: None) -> list[Translation]:
+    def translate_each(
+        self, texts: list[str], report: Callable[[int], None] = lambda size: None
+    ) -> list[TranslatedLine]:
         """Returns the translations in the order of the texts, and calls `report` with the UTF-8 bytes of every batch
         of source text that is done."""
         split = [self._split(text, size) for text, size in zip(texts, self._count_pieces(texts), strict=True)]
@@ -93,14 +95,15 @@ class Translator:
         targets = iter(self._translate_parts(sources, report))
         return [self._join(parts, targets) for parts in split]
 
-    def _join(self, parts: Parts, targets: Iterator[str]) -> Translation:
+    def _join(self, parts: Parts, targets: Iterator[str]) -> TranslatedLine:
         """Takes the translations of the parts from `targets`."""
         texts = [part if i in parts.untranslatable else next(targets) for i, part in enumerate(parts.texts)]
-        is_missing = any(part.strip() and not text for part, text in zip(parts.texts, texts, strict=True))
-        joint = " " if uses_spaces(self.languages[1]) else ""
-        return Translation(
-            joint.join(filter(None, texts)), len(texts), parts.cut_sentences, len(parts.untranslatable), is_missing
-        )
+        is_missing = any(part.strip() and not text.strip() for part, text in zip(parts.texts, texts, strict=True))
+        text = texts[0]
+        if len(texts) > 1:
+            joint = " " if uses_spaces(self.languages[1]) else ""
+            text = joint.join(filter(None, map(str.strip, texts)))
+        return TranslatedLine(text, len(texts), parts.cut_sentences, len(parts.untranslatable), is_missing)
 
     def _split(self, text: str, size: int) -> Parts:
         if size <= self.limit:
@@ -131,7 +134,7 @@ class Translator:
 
     def stream(
         self, lines: Iterable[str], chunk: int, report: Callable[[int], None] = lambda size: None
-    ) -> Iterator[tuple[str, Translation]]:
+    ) -> Iterator[tuple[str, TranslatedLine]]:
         """Yields (line, translation) as lines arrive; up to `chunk` lines are decoded together."""
         texts: list[str] = []
         characters = 0

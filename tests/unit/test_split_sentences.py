@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.translate.sentences import find_sentences, split_to_fit
+from lockstep.translate.split_sentences import find_sentences, split_to_fit
 
 ENGLISH = [
     "Dr. Smith met Mr. Jones and Mrs. Brown.|They left at 5 p.m. and came back.|It was late.",
@@ -171,6 +171,6 @@ def test_no_text_takes_more_than_linear_time(pattern: str) -> None:
 
 
 def test_the_module_needs_neither_torch_nor_numpy() -> None:
-    program = "import sys, lockstep.translate.sentences; print('torch' in sys.modules, 'numpy' in sys.modules)"
+    program = "import sys, lockstep.translate.split_sentences; print('torch' in sys.modules, 'numpy' in sys.modules)"
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert shown == "False False\n"

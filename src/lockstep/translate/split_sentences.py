@@ -144,10 +144,10 @@ def _ends_sentence(text: str, start: int, mark: re.Match[str], language: str) ->
 def _is_abbreviation(text: str, start: int, dot: int, word: str, is_starter: bool, language: str) -> bool:
     """Does the full stop at `dot`, before `word`, belong to an abbreviation, an ordinal or the number of an item?"""
     first = max(start, dot - LONGEST_TOKEN)
-    found = _TOKEN.search(text[first:dot])
-    if found is None:
+    match = _TOKEN.search(text[first:dot])
+    if match is None:
         return False
-    token, begin = found[0], first + found.start()
+    token, begin = match[0], first + match.start()
     before = (
         text[start:begin].rstrip() if begin - start <= LONGEST_TOKEN else text[begin - LONGEST_TOKEN : begin].rstrip()
     )
@@ -172,10 +172,10 @@ def _join_spaced(text: str, start: int, begin: int, token: str) -> str:
     """Joins the parts of an abbreviation with spaces, such as "i. d. R"."""
     for _ in range(3):
         first = max(start, begin - 5)
-        found = _BEFORE_TOKEN.search(text[first:begin])
-        if found is None:
+        match = _BEFORE_TOKEN.search(text[first:begin])
+        if match is None:
             break
-        token, begin = f"{found[1]}.{token}", first + found.start(1)
+        token, begin = f"{match[1]}.{token}", first + match.start(1)
     return token
 
 

@@ -1,0 +1,82 @@
+"""`lockstep translate` with a sentence, a file, a pipe, and text that a model cannot translate at once."""
+
+import json
+import os
+import pty
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from conftest import command, lockstep
+
+ARCHIVE = Path(__file__).parents[1] / "fixtures" / "run-0.1.0.tar.gz"
+SENTENCE = "Ba de ga ki lo mu."
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("earlier")
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "run"
+
+
+def translate(run: Path, text: bytes, *words: object) -> "subprocess.CompletedProcess[bytes]":
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        command("translate", run, *words), input=text, capture_output=True, env=environment, check=False
+    )
+
+
+def test_long_lines_keep_their_place_and_give_one_warning(run: Path) -> None:
+    long = " ".join([SENTENCE] * 20)
+    lines = ["ba de", "", long, "x" * 200_000, "ga ki\r", *[long] * 8, "   ", "lo"]
+    shown = translate(run, "\n".join(lines).encode(), "--json")
+    results = [json.loads(line) for line in shown.stdout.decode().splitlines()]
+    assert [result["source"] for result in results] == [line.rstrip("\r") for line in lines]
+    translations = [result["translation"] for result in results]
+    assert [i for i, text in enumerate(translations) if not text] == [1, 13]
+    alone = translate(run, SENTENCE.encode()).stdout.decode().strip()
+    assert set(translations[2:3] + translations[5:13]) == {" ".join([alone] * 20)}
+    assert shown.stderr.decode().splitlines() == [
+        "9 lines (3, 6, 7, 8, 9, ...) were longer than the model translates at once (27 pieces) and were translated "
+        "sentence by sentence.",
+        "Line 4: 1 word was too long to translate and was copied.",
+    ]
+
+
+def test_a_sentence_can_be_given_as_words(run: Path, tmp_path: Path) -> None:
+    expected = translate(run, b"ba de ga\n").stdout.decode()
+    assert lockstep("translate", run, "ba de", "ga").stdout == expected
+    text = tmp_path / "text.en"
+    text.write_text("ba\n")
+    error = lockstep("translate", run, text, code=2).stderr
+    assert error == f"Error: {text} is a file.\n       To translate its lines: --input {text}\n"
+    assert "Give one of them" in lockstep("translate", run, "ba", "-i", text, code=2).stderr
+
+
+def test_text_that_is_not_utf8_is_named_with_its_line(run: Path) -> None:
+    shown = translate(run, b"ba\nde\n\xff\xfe ga\n")
+    assert shown.returncode == 1
+    assert shown.stderr.decode().startswith("Error: The input is not UTF-8 text: see line 3.\n")
+
+
+def test_a_file_is_translated_with_a_progress_bar(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text(f"{SENTENCE}\n" * 40)
+    own, stderr = pty.openpty()
+    words = command("translate", run, "-i", tmp_path / "in", "-o", tmp_path / "out")
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "TERM": "xterm", "COLUMNS": "80"}
+    with subprocess.Popen(words, stderr=stderr, env=environment) as process:
+        os.close(stderr)
+        shown = b""
+        try:
+            while part := os.read(own, 4096):
+                shown += part
+        except OSError:  # the program has ended
+            pass
+        assert process.wait() == 0
+    os.close(own)
+    assert b"lines/s" in shown
+    assert len((tmp_path / "out").read_text().splitlines()) == 40
