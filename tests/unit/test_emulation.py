@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.cli.rehearse_command import choose_settings
 from lockstep.errors import LockstepError
 from lockstep.lab.emulated_network import EmulatedNetwork, check_can_emulate, parse_rate
 from lockstep.lab.rehearsal import EmulatedCluster, Meter
@@ -91,3 +92,29 @@ def test_programs_die_with_their_starter(tmp_path: Path) -> None:
     process.wait()
     while Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes():
         pass
+
+
+def test_a_rehearsal_takes_the_steps_and_servers_that_the_command_line_sets() -> None:
+    assert choose_settings([], None, None, all_steps=False) == ["train.steps=30"]
+    assert choose_settings([], 9, 2, all_steps=False) == ["strategy.servers=2", "train.steps=9"]
+    assert choose_settings(["train.steps=12"], None, None, all_steps=False) == []
+    assert choose_settings(["train.steps=12"], None, None, all_steps=True) == []
+    assert choose_settings(["train.evaluate_every=5"], None, 0, all_steps=True) == ["strategy.servers=0"]
+
+
+@pytest.mark.parametrize(
+    ("word", "steps", "servers", "all_steps", "says"),
+    [
+        ("train.steps=12", 9, None, False, "--steps and train.steps"),
+        ("strategy.servers=1", None, 2, False, "--servers and strategy.servers"),
+        ("model.width=8", 9, None, True, "--whole"),
+        ("train.evaluate_every=5", None, None, False, "train.evaluate_every has no effect"),
+        ("train.steps=5", None, None, False, "warm-up"),
+    ],
+)
+def test_a_rehearsal_refuses_settings_that_it_cannot_follow(
+    word: str, steps: int | None, servers: int | None, all_steps: bool, says: str
+) -> None:
+    with pytest.raises(LockstepError, match=says) as refused:
+        choose_settings([word], steps, servers, all_steps)
+    assert refused.value.code == 2

@@ -11,6 +11,17 @@ if TYPE_CHECKING:
     from lockstep.lab.rehearsal import Rehearsal
 
 
+DEFAULT_STEPS = 30
+LEAST_STEPS = 6
+NOT_WITHOUT_WHOLE = (
+    "train.evaluate_every",
+    "train.checkpoint_every",
+    "train.patience",
+    "train.keep_last",
+    "train.keep_best",
+)
+
+
 def rehearse(
     config: Annotated[list[str], typer.Argument(help="A config file, then settings to change, as `train.steps=2000`.")],
     hosts: Annotated[int, typer.Option(min=1, max=250, help="Number of emulated machines with workers.")] = 2,
@@ -20,9 +31,18 @@ def rehearse(
     ] = "1gbit",
     workers_per_host: Annotated[int, typer.Option(min=1, help="Workers on each host.")] = 1,
     servers: Annotated[
-        int, typer.Option(min=0, help="Parameter servers for strategy.name=server, each on an additional host.")
-    ] = 0,
-    steps: Annotated[int, typer.Option(min=6, help="Steps to train; the first five are warm-up.")] = 30,
+        int | None,
+        typer.Option(
+            min=0,
+            help="Parameter servers for strategy.name=server, each on an additional host; default: strategy.servers.",
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            min=6, help="Steps to train; the first five are warm-up. Default: 30, or train.steps if you set it."
+        ),
+    ] = None,
     all_steps: Annotated[
         bool, typer.Option("--whole", help="Train all steps of the config, with evaluations, checkpoints and report.")
     ] = False,
@@ -47,7 +67,8 @@ def rehearse(
     from lockstep.lab.emulated_network import check_can_emulate, parse_rate
     from lockstep.lab.rehearsal import EmulatedCluster, rehearse
 
-    own = [f"strategy.servers={servers}"] if servers or read_config(config).strategy.name == "server" else []
+    has_servers = read_config(config).strategy.name == "server"
+    own = choose_settings(config[1:], steps, servers if servers or has_servers else None, all_steps)
     settings = read_config([*config, *own])
     rate = None if link == "none" else link
     if rate is not None:
@@ -60,17 +81,38 @@ def rehearse(
         )
     if settings.task_name == "translation":
         prepare_corpus(settings)
-    goal = settings.train.steps if all_steps else steps
-    cluster = EmulatedCluster(hosts, rate, workers_per_host, servers)
-    words = [*config[1:], *own, *([] if all_steps else [f"train.steps={steps}"])]
-    with _Progress(folder, cluster.describe(), goal) as progress:
-        rehearsal = rehearse(folder, Path(config[0]), words, cluster, all_steps, progress.update)
+    on_hosts = settings.strategy.servers if settings.strategy.name == "server" else 0
+    cluster = EmulatedCluster(hosts, rate, workers_per_host, on_hosts)
+    with _Progress(folder, cluster.describe(), settings.train.steps) as progress:
+        rehearsal = rehearse(folder, Path(config[0]), [*config[1:], *own], cluster, all_steps, progress.update)
     if as_json:
         print_json(rehearsal.as_dict())
         return
     console = Console()
     console.print(_table(rehearsal))
     console.print(rehearsal.sentence(), highlight=False)
+
+
+def choose_settings(words: list[str], steps: int | None, servers: int | None, all_steps: bool) -> list[str]:
+    """Returns the settings that a rehearsal adds to those of the command line. Raises a LockstepError where a setting and
+    an option exclude each other, and for settings that have no effect."""
+    from lockstep.errors import LockstepError
+
+    given = {key.strip(): value for key, _, value in (word.partition("=") for word in words)}
+    for key, option, value in (("train.steps", "--steps", steps), ("strategy.servers", "--servers", servers)):
+        if key in given and value is not None:
+            raise LockstepError(f"{option} and {key} set the same.", "Give one of them.", code=2)
+    if steps is not None and all_steps:
+        raise LockstepError("--whole trains all steps of the config.", "Leave out --steps, or set train.steps.", code=2)
+    idle = [key for key in given if key in NOT_WITHOUT_WHOLE]
+    if idle and not all_steps:
+        reason = "A rehearsal neither evaluates nor saves checkpoints"
+        raise LockstepError(f"{reason}, so {idle[0]} has no effect.", "Add --whole, or leave it out.", code=2)
+    count = given.get("train.steps", "")
+    if count.strip().isdigit() and int(count) < LEAST_STEPS and not all_steps:
+        raise LockstepError("The first five steps are warm-up.", f"Set train.steps to {LEAST_STEPS} or more.", code=2)
+    own = [] if servers is None else [f"strategy.servers={servers}"]
+    return own if all_steps or "train.steps" in given else [*own, f"train.steps={steps or DEFAULT_STEPS}"]
 
 
 class _Progress:

@@ -42,7 +42,8 @@ class EmulatedCluster:
     def describe(self) -> str:
         each = f" x {self.per_host} workers" if self.per_host > 1 else ""
         servers = f" and {self.servers} of parameter servers" if self.servers else ""
-        return f"{self.hosts} emulated hosts{each}{servers}, {self.link or 'unlimited links'}"
+        hosts = f"{self.hosts} emulated host{'s' * (self.hosts != 1)}"
+        return f"{hosts}{each}{servers}, {self.link or 'unlimited links'}"
 
 
 @dataclass(frozen=True)
