@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 def report(
     run: Annotated[str, typer.Argument(help="A run folder or address.")],
-    to: Annotated[Path | None, typer.Option(help="Folder to write to; default: the run folder.")] = None,
+    to: Annotated[
+        Path | None, typer.Option(help="Folder to write to, made if it is missing; default: the run folder.")
+    ] = None,
     live: Annotated[bool, typer.Option("--live", help="Update the report until the run ends.")] = False,
     every: Annotated[int, typer.Option(min=1, help="Seconds between two updates with --live.")] = 5,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
@@ -41,6 +43,18 @@ def report(
     print(f"Report: {page} (as text: {page.with_suffix('.md').name})")
 
 
+def _make_folder(folder: Path) -> Path:
+    from lockstep.errors import LockstepError
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+    except OSError as error:
+        in_the_way = next((path for path in (folder, *folder.parents) if path.is_file()), None)
+        reason = f"{in_the_way} is a file" if in_the_way else error.strerror
+        raise LockstepError(f"The folder {folder} cannot be made: {reason}.", "Choose another --to.", code=2) from None
+
+
 def write_report(run: str | Path, to: Path | None = None, refresh: int | None = None) -> "tuple[Report, Path]":
     """Reads a local or remote run and writes its report into the run or into `to`. Returns the report and its HTML page."""
     from lockstep.explain.report import make, write
@@ -48,7 +62,7 @@ def write_report(run: str | Path, to: Path | None = None, refresh: int | None = 
 
     if not is_remote(run):
         made = make(Path(run))
-        return made, write(made, to or Path(run), refresh)[0]
+        return made, write(made, _make_folder(to) if to else Path(run), refresh)[0]
     from lockstep.remote.fetch_run import fetch_run
     from lockstep.remote.lease import is_leased
     from lockstep.remote.store import Store
@@ -56,7 +70,7 @@ def write_report(run: str | Path, to: Path | None = None, refresh: int | None = 
     store = Store(str(run))
     folder = fetch_run(str(run), with_manifests=True)
     made = make(folder, str(run), running=is_leased(store))
-    files = write(made, to or folder, refresh)
+    files = write(made, _make_folder(to) if to else folder, refresh)
     for file in files if to is None else ():
         store.send(file, file.name)
     return made, files[0]
