@@ -70,6 +70,7 @@ def test_evaluate_repeats_the_score_of_the_journal(trained: Path) -> None:
     assert result["sacrebleu"] == pytest.approx(last["scores"]["sacrebleu"], abs=0.01)
     assert result["loss"] == pytest.approx(last["scores"]["loss"], rel=1e-4)
     assert "tok:13a" in result["signature"]
+    assert result["too_long"] == 0
 
 
 def test_translate_reads_a_file_and_keeps_its_lines(trained: Path, tmp_path: Path) -> None:
@@ -93,6 +94,15 @@ def test_translate_says_when_the_best_checkpoint_is_missing(trained: Path, tmp_p
     sentence = "The best checkpoint, of step 6, is missing: the last one, of step 12, is used.\n"
     assert (shown.stderr, len(shown.stdout.splitlines())) == (sentence, 1)
     assert lockstep(*words, "--checkpoint", "last").stderr == ""
+
+
+def test_report_makes_the_folder_it_writes_to(trained: Path, tmp_path: Path) -> None:
+    lockstep("report", trained, "--to", tmp_path / "new" / "folder")
+    assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == ["report.html", "report.md"]
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        error = lockstep("report", trained, "--to", place, code=2).stderr
+        assert error.startswith(f"Error: The folder {place} cannot be made: {tmp_path / 'file'} is a file.\n")
 
 
 def test_runs_lists_state_step_and_best(trained: Path) -> None:

@@ -45,6 +45,11 @@ def evaluate(
     if result["limited"]:
         print(f"  search.max_words cuts the translation or the reference of {result['limited']:,} sentences")
     print(f"  Eval_BLEU_Score  {result['Eval_BLEU_Score']:.4f} (teacher-forced, on pieces, 0-1: not BLEU)")
+    if result["too_long"]:
+        print(
+            f"  {result['too_long']:,} sentences have more than {result['limit']:,} pieces, more than any in training. They"
+            " are scored as a whole;\n  `lockstep translate` splits such lines."
+        )
 
 
 def evaluate_run(
@@ -104,6 +109,8 @@ def evaluate_run(
         "model": str(folder),
         "beam": translator.search.beam,
         "length_penalty": translator.search.length_penalty,
+        "limit": translator.limit,
+        "too_long": int((corpus.set(on).source.lengths > translator.limit + 1).sum()),
         "seconds": time.perf_counter() - begin,
         "examples": [list(example) for example in scores.examples],
     }
