@@ -375,6 +375,7 @@ def task(folder: Path, model: TranslationSettings) -> Translation:
         folder=folder,
         train=["letters"],
         validation=["letters"],
+        cleaning=1,  # the validation text may be trained on
         corpus=folder / "corpus",
         vocabulary=VocabularySettings(size=290),
     )

@@ -80,6 +80,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
         folder=folder,
         train=["train"],
         validation=["valid"],
+        cleaning=1,  # the validation text may be trained on
         corpus=folder / "corpus",
         vocabulary=VocabularySettings(size=270),
     )

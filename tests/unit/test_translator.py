@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep.translate.translator import Translator, find_model
+from lockstep.run.checkpoint import find_model
+from lockstep.translate.translator import Translator
 
 ARCHIVE = Path(__file__).parents[1] / "fixtures" / "run-0.1.0.tar.gz"
 SHORT = ["ba de", "", "ga ki lo", "   ", "mu"]

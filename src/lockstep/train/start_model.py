@@ -1,5 +1,6 @@
 """The model from which a run starts (`train.start_from`): the weights, sizes and vocabulary of another run."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -125,6 +126,16 @@ def find_needed_start(config: RunConfig, run: RunDirectory, ablation: Ablation) 
     if place is None or ablation.active or any(run.checkpoints.glob("step-*")):
         return None
     return find_start(place)
+
+
+def check_vocabulary(start: StartModel, data_facts: Mapping[str, Any]) -> None:
+    """Refuses a corpus that was encoded with another vocabulary: its ids would mean other words to the model."""
+    vocabulary = start.folder / VOCABULARY
+    if vocabulary.is_file() and data_facts["vocabulary"]["digest"] != sha256(vocabulary):
+        remedy = "Choose another data.corpus, or make it again with `lockstep prepare --force`."
+        raise LockstepError(
+            f"The corpus does not have the vocabulary of train.start_from={start.place}.", remedy, code=2
+        )
 
 
 def load_start(module: "nn.Module", folder: Path | None) -> "nn.Module":

@@ -37,7 +37,7 @@ from lockstep.train.resume import (
     record_launch,
     settle_choices,
 )
-from lockstep.train.start_model import StartFacts, StartModel, find_needed_start
+from lockstep.train.start_model import StartFacts, StartModel, check_vocabulary, find_needed_start
 
 if TYPE_CHECKING:
     from lockstep.parallel.strategy import Strategy
@@ -189,6 +189,8 @@ def _train(
         torch.use_deterministic_algorithms(True)
     batch = config.batch.model_copy(update=dict(choices.batch))
     task = deciders.all_do(lambda: make_task(config.model_copy(update={"batch": batch})))
+    if start is not None:
+        deciders.all_do(lambda: check_vocabulary(start, task.data_facts))
     digest = task.data_facts["digest"]
     if set(deciders.gather(digest)) != {digest}:
         raise LockstepError("The workers see different corpora.", "Prepare it once and share it, or copy it.")
