@@ -73,6 +73,13 @@ def run_study(
     out: Annotated[
         Path | None, typer.Option(help="Folder of the study; default: studies/NAME for the config NAME.yaml.")
     ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            help="Measure what fits into so many minutes: fewer rounds first, then fewer steps and combinations.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Measure how training scales with workers, and what the missing speed-up is lost to.
@@ -81,6 +88,8 @@ def run_study(
     measures one worker alone, independent replicas as the reference, and runs without input and without communication.
     The tables show speed, speed-up, the phases of a step, and the lost speed-up by cause: contention on the host, input,
     imbalance, exposed communication, update. FOLDER/study.html has charts, FOLDER/study.json has all measurements.
+
+    A short trial comes first, and the command says how long the study should take.
 
     Every worker always has the same batch size and the same number of threads. Do not use the machine for anything else
     during a study. Each trial is saved at once: after Ctrl-C or a crash, the same command continues.
@@ -107,6 +116,7 @@ def run_study(
         prepare_corpus(settings)
     folder = out or Path("studies") / Path(config[0]).stem
     console = Console(stderr=True)
+    matrix = _plan_duration(job, matrix, folder, minutes, console)
     with _StudyProgress(console) as progress:
         study = measure_study(job, matrix, folder, progress)
     results = analyse(study)
@@ -116,6 +126,30 @@ def run_study(
         print_json({"study": str(folder), "report": str(page), **results.as_dict()})
     else:
         _print_results(results, matrix, page)
+
+
+def _plan_duration(
+    job: "StudyJob", matrix: "Matrix", folder: Path, minutes: float | None, console: "Console"
+) -> "Matrix":
+    """Says how long the study should take, and returns the part of it that fits into the minutes. A study that has begun
+    keeps its combinations, and its own trials predict the rest."""
+    from lockstep.lab.study.duration import describe_range, fit_into, is_part_of
+    from lockstep.lab.study.run_cells import probe_duration
+    from lockstep.lab.study.study_file import FILE, read_study
+
+    if (folder / FILE).exists():
+        begun = matrix if minutes is None else read_study(folder).matrix
+        return begun if is_part_of(begun, matrix) else matrix
+    probe = probe_duration(job, matrix, folder)
+    left_out = list[str]()
+    if minutes is not None:
+        matrix, left_out = fit_into(matrix, probe, 60 * minutes)
+    cells, expected = len(matrix.list_cells()), describe_range(*probe.estimate_matrix(matrix))
+    text = f"Expected: {expected} for {cells * matrix.rounds} trials ({cells} combinations, rounds: {matrix.rounds})."
+    console.print(text, highlight=False, markup=False)
+    for what in left_out:
+        console.print(f"Left out for --minutes {minutes:g}: {what}.", highlight=False, markup=False)
+    return matrix
 
 
 def _print_results(results: "Results", matrix: "Matrix", page: Path) -> None:

@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from types import FrameType
@@ -20,6 +20,7 @@ from lockstep.errors import LockstepError
 from lockstep.files import read_json
 from lockstep.lab.emulated_network import EmulatedNetwork, clean_up
 from lockstep.lab.study.cells import NO_LINK, Cell, Matrix
+from lockstep.lab.study.duration import PROBE_STEPS, Probe
 from lockstep.lab.study.sample import TrialSample, measure
 from lockstep.lab.study.study_file import (
     MeasuredTrial,
@@ -127,6 +128,20 @@ def run_study(job: StudyJob, matrix: Matrix, folder: Path, progress: StudyProgre
             progress.end(cell, sample)
         study.finished = True
     return study
+
+
+def probe_duration(job: StudyJob, matrix: Matrix, folder: Path) -> Probe:
+    """Runs a short trial of one worker alone. It is not part of the study."""
+    few = replace(matrix, steps=PROBE_STEPS)
+    cell = next(cell for cell in few.list_cells() if cell.without == "nothing")
+    job.check(matrix)
+    with lock_folder(folder) as trials, _exit_on_sigterm():
+        begin = time.monotonic()
+        trial = _run_cell(job, few, cell, trials / "probe")
+        total, seconds = time.monotonic() - begin, [float(line["seconds"]) for line in trial.steps[0]]
+        remove_folder(trial.run)
+    measured = seconds[matrix.warmup :] or seconds
+    return Probe(max(0.0, total - sum(seconds)), fmean(measured), cell.batch)
 
 
 def _order_trials(cells: list[Cell], rounds: int) -> Iterator[tuple[Cell, int]]:
