@@ -96,6 +96,12 @@ def test_translate_says_when_the_best_checkpoint_is_missing(trained: Path, tmp_p
     assert lockstep(*words, "--checkpoint", "last").stderr == ""
 
 
+def test_evaluate_explains_what_it_cannot_score(trained: Path) -> None:
+    error = lockstep("evaluate", trained / "checkpoints" / "step-00000012", code=2).stderr
+    assert "is a model without its run" in error
+    assert "The training text is not scored" in lockstep("evaluate", trained, "--set", "train", code=2).stderr
+
+
 def test_report_makes_the_folder_it_writes_to(trained: Path, tmp_path: Path) -> None:
     lockstep("report", trained, "--to", tmp_path / "new" / "folder")
     assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == ["report.html", "report.md"]

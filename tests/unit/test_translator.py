@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from lockstep.errors import LockstepError
 from lockstep.run.checkpoint import find_model
 from lockstep.translate.translator import Translator
 
@@ -41,6 +42,19 @@ def test_a_model_knows_the_longest_sentence_of_its_training_text(run: Path, tmp_
     config = json.loads((alone / "config.json").read_text()) | {"source_longest": 41}
     (alone / "config.json").write_text(json.dumps(config))
     assert Translator.load(alone).limit == 40
+
+
+def test_a_wrong_path_to_a_model_is_explained(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("configs").mkdir()
+    Path("configs/first.yaml").touch()
+    with pytest.raises(LockstepError, match="There is no folder first. Name a run folder"):
+        find_model(Path("first"))
+    shutil.copytree(run, "runs/first")
+    with pytest.raises(LockstepError, match=r"There is no folder first. Did you mean runs/first\?"):
+        find_model(Path("first"))
+    with pytest.raises(LockstepError, match=r"configs/first.yaml is a file. Did you mean runs/first\?"):
+        find_model(Path("configs/first.yaml"))
 
 
 def test_only_lines_that_are_too_long_are_split(translator: Translator) -> None:

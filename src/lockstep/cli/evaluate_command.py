@@ -76,6 +76,9 @@ def evaluate_run(
 
     place = fetch_model(run, checkpoint)
     folder = find_model_folder(place, checkpoint)
+    if not (place / "config.yaml").exists():
+        remedy = "Name the run folder: its config.yaml says which text to score."
+        raise LockstepError(f"{run} is a model without its run.", remedy, code=2)
     config = load(place / "config.yaml", [])
     if config.task_name != "translation":
         if any(value is not None for value in search.values()):
@@ -91,7 +94,8 @@ def evaluate_run(
         )
     if on == "train" or not corpus.has(on):
         held_out = [name for name in corpus.facts["sets"] if name != "train"]
-        raise LockstepError(f"The corpus has no {on} text.", f"Use --set with one of: {', '.join(held_out)}.", code=2)
+        reason = "The training text is not scored." if on == "train" else f"The corpus has no {on} text."
+        raise LockstepError(reason, f"Use --set with one of: {', '.join(held_out)}.", code=2)
     device = pick_device(config.train.device, 0)
     overrides: dict[str, object] = {name: value for name, value in search.items() if value is not None}
     translator = Translator.load(folder, overrides, str(device))

@@ -72,7 +72,7 @@ def translate(
                 f"{error.filename} cannot be opened: {error.strerror}.", "Check the path.", code=2
             ) from None
         if text:
-            read = io.BytesIO(" ".join(text).encode(errors="surrogateescape"))
+            read = io.BytesIO(f"{' '.join(text)}\n".encode(errors="surrogateescape"))
         try:
             _translate_lines(translator, read, write, as_json, str(source or "The input"))
             write.flush()

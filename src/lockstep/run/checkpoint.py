@@ -187,7 +187,10 @@ def find_model(path: Path, checkpoint: Literal["best", "last"] = "best") -> Foun
     if (path / "model" / "model.safetensors").is_file():
         return FoundModel(path / "model")
     if not path.is_dir():
-        raise LockstepError(f"There is no folder {path}.", "Name a run folder, a checkpoint or a model folder.", code=2)
+        what = f"{path} is a file." if path.is_file() else f"There is no folder {path}."
+        near = Path("runs") / (path.stem if path.suffix == ".yaml" else path)
+        remedy = f"Did you mean {near}?" if near.is_dir() else "Name a run folder, a checkpoint or a model folder."
+        raise LockstepError(what, remedy, code=2)
     all_saved = list_all(path / "checkpoints")
     undamaged = [saved for saved in all_saved if saved.damage("model/") is None]
     if not undamaged:
