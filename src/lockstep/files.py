@@ -9,7 +9,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TextIO, TypedDict
 
 from lockstep.errors import LockstepError
 
@@ -34,12 +34,29 @@ def digest(path: Path, kind: str) -> str:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Holds an exclusive lock on a file. The kernel releases it when the process ends for any reason."""
+def locked(path: Path, remove: bool = False) -> Iterator[None]:
+    """Holds an exclusive lock on a file. The kernel releases it when the process ends for any reason. With `remove`, which
+    all who use the lock must set, the file is gone afterwards."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    while True:
+        with path.open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if remove and not _is_open(path, file):  # the one who had the lock has removed the file
+                continue
+            try:
+                yield
+            finally:
+                if remove:
+                    path.unlink(missing_ok=True)
+            return
+
+
+def _is_open(path: Path, file: TextIO) -> bool:
+    """Is the open file still the one with this path?"""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 def disk_error(path: Path, error: OSError, elsewhere: str) -> LockstepError:

@@ -241,7 +241,7 @@ def test_errors_in_the_text_leave_nothing_behind(text: Path, tmp_path: Path) -> 
         en.write("one more\n")
     with pytest.raises(LockstepError, match=r"Line 21 of .*val\.de is empty"):
         prepare(make_settings(text, tmp_path / "c"))
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".c.lock", "text"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["text"]
 
 
 def test_text_without_a_usable_pair_is_an_error(text: Path, tmp_path: Path) -> None:

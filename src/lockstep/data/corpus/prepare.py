@@ -75,7 +75,7 @@ def prepare(settings: DataSettings, report: Report | None = None, force: bool = 
         stamp = _read_stamp(folder)
         if stamp and not force:
             return _reuse(folder, settings)
-        with locked(folder.with_name(f".{folder.name}.lock")):
+        with locked(folder.with_name(f".{folder.name}.lock"), remove=True):
             if _read_stamp(folder) != stamp:  # another process made it while this one waited
                 return _reuse(folder, settings)
             _check_folder(folder, force)
