@@ -106,11 +106,12 @@ def _read_recorded(run: str | Path) -> bytes | None:
     """The config.yaml of a run, if there is one. It fails before the corpus is prepared if a store cannot be used."""
     from lockstep.remote.place import is_remote
     from lockstep.remote.store import Store
+    from lockstep.run.directory import RunDirectory
 
     if is_remote(run):
         return Store(str(run)).read("config.yaml")
-    path = Path(run) / "config.yaml"
-    return path.read_bytes() if path.is_file() else None
+    directory = RunDirectory(Path(run))
+    return directory.config.read_bytes() if directory.config.is_file() and directory.choices.exists() else None
 
 
 def _finished_at(config: "RunConfig", run: Path) -> int | None:
