@@ -121,7 +121,7 @@ def read_json(path: Path) -> Any:
     """Returns the value of a JSON file, or None when the file does not exist."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError:
         raise LockstepError(f"{path} is damaged: it is not JSON.", "Restore it, or start a new run.") from None

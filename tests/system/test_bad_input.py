@@ -230,6 +230,10 @@ def test_a_run_without_a_model(tmp_path: Path, name: str) -> None:
     refused(name, tmp_path, code=2, says=["no trained model", str(tmp_path)])
 
 
+def test_a_file_instead_of_a_corpus(tiny: Tiny) -> None:
+    refused("data", "describe", tiny.config, code=2, says=["neither a corpus nor a run"])
+
+
 def test_a_set_that_the_corpus_does_not_have(tiny: Tiny, tmp_path: Path) -> None:
     lockstep("train", tiny.config, "train.steps=1", "--run", tmp_path)
     refused("evaluate", tmp_path, "--set", "tset", code=2, says=["tset", "validation, test"])

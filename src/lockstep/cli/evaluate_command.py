@@ -34,12 +34,12 @@ def evaluate(
         print(f"  loss             {result['loss']:.4f} per image, without label smoothing")
         if result["chosen_on_this_set"]:
             better = "--set test" if result["held_out"] else "--checkpoint last, or train with data.hold_out"
-            print(
-                f"  The checkpoint was chosen on these images, so the score is too good. To compare with others: {better}."
-            )
+            print("  The checkpoint was chosen on these images, so the score is too good.")
+            print(f"  To compare with others: {better}.")
         return
     print(f"{on} of {run}, {result['model']}, {result['sentences']:,} sentences, {result['seconds']:.1f} s")
-    print(f"  sacreBLEU        {result['sacrebleu']:.2f}   {result['signature']}")
+    print(f"  sacreBLEU        {result['sacrebleu']:.2f}")
+    print(f"  signature        {result['signature']}")
     print(f"  beam {result['beam']}, length penalty {result['length_penalty']}")
     print(f"  loss             {result['loss']:.4f} per target word, without label smoothing")
     if result["limited"]:
@@ -47,9 +47,9 @@ def evaluate(
     print(f"  Eval_BLEU_Score  {result['Eval_BLEU_Score']:.4f} (teacher-forced, on pieces, 0-1: not BLEU)")
     if result["too_long"]:
         print(
-            f"  {result['too_long']:,} sentences have more than {result['limit']:,} pieces, more than any in training. They"
-            " are scored as a whole;\n  `lockstep translate` splits such lines."
+            f"  {result['too_long']:,} sentences have more than {result['limit']:,} pieces, more than any in training."
         )
+        print("  They are scored as a whole; `lockstep translate` splits such lines.")
 
 
 def evaluate_run(
