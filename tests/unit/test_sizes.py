@@ -60,14 +60,15 @@ def test_millions_of_pairs_get_transformer_base_on_gpus_and_a_small_model_on_a_l
 
 @pytest.mark.parametrize("largest", [270, 300, 411, 900, 1500])
 def test_the_vocabulary_fits_a_text_with_few_words(largest: int) -> None:
-    text = TextFacts(200, 8.0, 8, largest)
+    text = TextFacts(200, 8.0, 8, 8, largest)
     assert 261 <= int(str(choose_sizes(text, LAPTOP).as_dict()["data.vocabulary.size"])) <= largest
 
 
 def test_the_vocabulary_has_room_for_many_characters_or_leaves_rare_ones_to_bytes() -> None:
-    few = choose_sizes(TextFacts(500, 8.0, 400, 700), LAPTOP).as_dict()
+    few = choose_sizes(TextFacts(500, 8.0, 400, 300, 700), LAPTOP).as_dict()
     assert few["data.vocabulary.size"] == 661
-    many = choose_sizes(TextFacts(29_000, 12.0, 4000), LAPTOP).as_dict()
+    many = choose_sizes(TextFacts(3_000, 12.0, 4000, 2500), LAPTOP).as_dict()
+    assert many["data.vocabulary.size"] == 3011
     assert many["data.vocabulary.coverage"] == 0.9995
 
 

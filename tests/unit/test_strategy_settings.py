@@ -72,7 +72,9 @@ def earlier(tmp_path: Path) -> Path:
 
 
 def test_settings_that_did_nothing_are_dropped_from_a_run_of_0_1_0(earlier: Path) -> None:
-    expected = load(write_config(earlier.parent), ["strategy.name=allreduce", "strategy.gradients=bf16"])
+    expected = load(
+        write_config(earlier.parent), ["data.cleaning=1", "strategy.name=allreduce", "strategy.gradients=bf16"]
+    )
     assert load(earlier, []) == expected
     assert refusal(earlier, "strategy.mode=async") == "strategy.mode is not for strategy.name=allreduce; server has it."
 

@@ -37,10 +37,11 @@ def fit_sizes(data: "DataSettings", seconds: float | None = None) -> FittedSizes
     settings = data.vocabulary.model_copy(update={"size": MORE_PIECES_THAN_WANTED})
     largest = find_largest_size(settings, counted.sample) if counted.sample else None
     machine = read_machine_facts()
+    text = TextFacts(counted.pairs, counted.mean_words, counted.characters, counted.common_characters, largest)
     return FittedSizes(
         counted,
         machine,
-        choose_sizes(TextFacts(counted.pairs, counted.mean_words, counted.characters, largest), machine),
+        choose_sizes(text, machine),
     )
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SECONDS = 60.0
 """Counting stops after this time."""
-FEW_PAIRS = 2000
+FEWEST_PAIRS, FEW_PAIRS = 5, 2000
 MOST_UNDECODABLE = 0.02
 """If more lines than this share are not valid text, the file is in another encoding."""
 
@@ -115,8 +115,10 @@ def _survey_all(data: "DataSettings", fitted: "FittedSizes") -> "dict[str, Surve
     from lockstep.errors import LockstepError
 
     training = fitted.survey
-    if training.usable < 2:
-        message = f"Of {training.pairs:,} pairs of training text, cleaning leaves {training.usable}."
+    if len(training.sample) < 2 * FEWEST_PAIRS:
+        message = (
+            f"Of {training.pairs:,} pairs of training text, cleaning leaves fewer than {FEWEST_PAIRS} different ones."
+        )
         remedy = "Check that the two sides are translations of each other, and the languages (--source, --target)."
         raise LockstepError(message, remedy, code=2)
     surveys = {"train": training}

@@ -29,6 +29,8 @@ class TextFacts:
     """Mean number of words of a target sentence."""
     characters: int
     """Number of different characters."""
+    common_characters: int = 0
+    """Of them, those that make up 99.95 % of the text."""
     largest_vocabulary: int | None = None
     """The most pieces that SentencePiece can find in the text; None if there are more than anybody wants."""
 
@@ -143,7 +145,9 @@ def _choose_vocabulary(text: TextFacts, row: _Row) -> tuple[int, float | None, s
         pieces = round(SAFE_SHARE * text.largest_vocabulary)
         reason = f"the text has too few different words for more than {text.largest_vocabulary:,}"
     coverage = 0.9995 if ROOM_FOR_CHARACTERS * text.characters > pieces and text.characters > 500 else None
-    if coverage is None and pieces < fewest + 1:
+    if coverage is not None:
+        fewest = SPECIAL_PIECES + round(1.1 * text.common_characters)
+    if pieces < fewest + 1:
         pieces, reason = fewest + 1, f"the text has {text.characters:,} different characters"
     return max(FEWEST_PIECES, pieces), coverage, reason
 

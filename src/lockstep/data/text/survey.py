@@ -14,6 +14,8 @@ from lockstep.data.text.text_block import BadReason
 
 BLOCK_LINES = 1 << 14
 SAMPLE_PAIRS = 30_000
+COVERAGE = 0.9995
+"""The share of the text that the common characters make up."""
 
 
 @dataclass
@@ -37,8 +39,11 @@ class Survey:
     """Pairs that cleaning keeps, of those in the sample."""
     characters: int = 0
     """Different characters in the cleaned text of the sample."""
+    common_characters: int = 0
+    """Of them, those that make up nearly all of the text; see `COVERAGE`."""
     sample: list[str] = field(default_factory=list)
-    """Cleaned sentences of both languages, from the beginning of the text."""
+    """Different cleaned sentences of both languages, from the beginning of the text. SentencePiece needs very long for text
+    that repeats itself."""
 
     @property
     def mean_words(self) -> float:
@@ -70,5 +75,8 @@ def survey(settings: DataSettings, name: str, most_pairs: int, seconds: float | 
             break
     pairs = np.concatenate(hashes) if hashes else np.zeros(0, np.uint64)
     counted.duplicates = int((~mark_first(pairs)).sum())
-    counted.characters = len(set().union(*counted.sample)) if counted.sample else 0
+    counted.sample = list(dict.fromkeys(counted.sample))
+    frequencies = sorted(Counter("".join(counted.sample)).values(), reverse=True)
+    counted.characters = len(frequencies)
+    counted.common_characters = int((np.cumsum([0, *frequencies[:-1]]) < COVERAGE * sum(frequencies)).sum())
     return counted
