@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.cli.describe_command import describe_cleaning
 from lockstep.data.corpus.binary_corpus import Corpus
 from lockstep.data.corpus.prepare import prepare
 from lockstep.data.data_settings import DataSettings
@@ -69,6 +70,12 @@ def test_made_up_text_and_unknown_languages_are_not_judged(tmp_path: Path) -> No
     (tmp_path / "other").mkdir()
     pairs = [*zip(GERMAN, ENGLISH, strict=True)]
     assert prepare_pairs(tmp_path / "other", pairs, ("xx", "qq")).facts["sets"]["train"]["removed"] == {}
+
+
+def test_text_that_is_as_a_whole_in_other_languages_is_said_and_kept(tmp_path: Path) -> None:
+    corpus = prepare_pairs(tmp_path, [*zip(GERMAN, ENGLISH, strict=True)])
+    assert corpus.facts["sets"]["train"]["removed"] == {}
+    assert "does not look like en and de" in describe_cleaning(corpus.facts)[0]
 
 
 @pytest.mark.parametrize(

@@ -258,7 +258,7 @@ def prepare(
         table.add_row(name, *(f"{count:,}" for count in counts), dropped or "none")
     console = Console()
     console.print(table)
-    for line in describe_cleaning(corpus.facts["settings"], corpus.facts["sets"]["train"]):
+    for line in describe_cleaning(corpus.facts):
         console.print(line)
     if any(corpus.facts["sets"]["train"]["removed"].values()):
         console.print(f"`lockstep data removed {corpus.folder}` shows the removed pairs.", soft_wrap=True)

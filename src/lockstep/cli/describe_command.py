@@ -57,7 +57,7 @@ def _print_corpus(console: "Console", path: Path, facts: dict[str, Any]) -> None
     for name, counts in facts["sets"].items():
         if counts["removed"]:
             console.print(_removed(name, counts))
-    for line in describe_cleaning(facts.get("settings", {}), facts["sets"]["train"]):
+    for line in describe_cleaning(facts):
         console.print(line)
     for side, language in zip(("source", "target"), facts["languages"], strict=True):
         console.print(_lengths(facts["sets"]["train"], side, language))
@@ -68,15 +68,18 @@ def _print_corpus(console: "Console", path: Path, facts: dict[str, Any]) -> None
     console.print(f"corpus digest: {facts['digest']}")
 
 
-def describe_cleaning(settings: Mapping[str, Any], train: Mapping[str, Any]) -> list[str]:
+def describe_cleaning(facts: Mapping[str, Any]) -> list[str]:
     """Sentences on what preparation did besides removing pairs. Corpora of version 0.1.0 give none."""
-    lines = []
+    lines, settings, train = [], facts.get("settings", {}), facts["sets"]["train"]
     if settings.get("cleaning", 1) > 1 and not settings.get("validation") and not settings.get("grammar"):
         sets = "validation text was" if settings.get("test") else "validation and test text were"
         lines.append(f"The {sets} split off the training text (data.split).")
     if changed := train.get("changed"):
         shown = ", ".join(f"{name} in {count:,}" for name, count in changed.items())
         lines.append(f"Normalized training pairs: {shown}.")
+    if settings.get("check_languages") and not settings.get("grammar") and not facts.get("languages_checked", True):
+        named = " and ".join(facts["languages"])
+        lines.append(f"No pair was removed for its language: the text as a whole does not look like {named}.")
     return lines
 
 

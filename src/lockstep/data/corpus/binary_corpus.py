@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, Self, TypedDict
+from typing import BinaryIO, NotRequired, Self, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -94,6 +94,7 @@ class CorpusFacts(TypedDict):
     languages: list[str]
     megabytes: float
     sets: dict[str, SetFacts]
+    languages_checked: NotRequired[bool]  # not in corpora of 0.1.0
     vocabulary: VocabularyFacts
     id_type: str
     settings: dict[str, JsonValue]

@@ -129,6 +129,7 @@ def _build(settings: DataSettings, work: Path, report: Report) -> None:
         "languages": list(settings.languages),
         "megabytes": round(sum(facts["text_bytes"] for facts in set_facts.values()) / 1e6, 3),
         "sets": set_facts,
+        "languages_checked": selection.languages_checked,
         "vocabulary": {"size": pieces.size, "kind": settings.vocabulary.kind, "digest": pieces.digest},
         "id_type": id_type(pieces.size),
         **provenance,

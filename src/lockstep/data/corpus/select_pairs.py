@@ -25,6 +25,9 @@ SPLIT = -1
 """The verdict on a pair that was split off for validation or test."""
 NATURAL_SHARE = 0.5
 """Languages are checked only if more than this share of the sentences looks like a real language."""
+WRONG_SHARE = 0.8
+"""If more than this share of the pairs seems to be in other languages, it is data.languages that does not fit, and no pair is
+dropped for its language."""
 Verdicts = npt.NDArray[np.int8]
 Pairs = list[tuple[str, str]]
 
@@ -45,6 +48,8 @@ class Selection:
     read: int
     removed: Counter[Reason]
     changed: Counter[Change]
+    languages_checked: bool
+    """False if the text is made up, or as a whole in other languages."""
     split: dict[str, Pairs] = field(default_factory=dict)
     """The sets that were split off."""
 
@@ -66,9 +71,10 @@ def select_pairs(settings: DataSettings, cleaned: Sequence[Path], held_out: Held
         removed.update(one["removed"])
         changed.update(one["changed"])
     checked, natural = (sum(one[key] for one in facts) for key in ("checked", "natural"))
-    if natural > NATURAL_SHARE * checked:
-        verdicts = [shards.read_doubts(path) for path in cleaned]
-    else:
+    verdicts = [shards.read_doubts(path) for path in cleaned]
+    wrong = sum(int((verdict > 0).sum()) for verdict in verdicts)
+    languages_checked = not checked or (natural > NATURAL_SHARE * checked and wrong <= WRONG_SHARE * checked / 2)
+    if not languages_checked:
         verdicts = [np.zeros(len(part), np.int8) for part in hashes]
     if settings.drop_duplicates and cleaned:
         first = mark_first(np.concatenate(hashes))
@@ -76,7 +82,7 @@ def select_pairs(settings: DataSettings, cleaned: Sequence[Path], held_out: Held
             verdicts, np.split(first, np.cumsum([len(part) for part in hashes])[:-1]), strict=True
         ):
             verdict[~mask & (verdict == 0)] = REASONS.index("duplicate") + 1
-    selection = Selection(verdicts, sum(one["read"] for one in facts), removed, changed)
+    selection = Selection(verdicts, sum(one["read"] for one in facts), removed, changed, languages_checked)
     if settings.cleaning > 1 and settings.grammar is None:  # the grammar itself keeps its sets apart
         _drop_held_out(selection, cleaned, held_out)
         if settings.split_sets:
