@@ -65,7 +65,7 @@ def test_the_demo_ends_with_a_report_that_answers_all_eleven_questions(demo: Pat
         assert table(section), f"question {number} has no figures"
         assert "not measured:" not in section
     verdict = (demo / "report.md").read_text().split("\n\n")[1].splitlines()
-    assert len(verdict) == 3
+    assert len(verdict) == 3 + verdict[0].startswith("Other programs"), "other tests may disturb the run"
     page = (demo / "report.html").read_text()
     assert page.count('class="plot"') >= 11
 
@@ -188,7 +188,7 @@ def test_the_correlation_is_the_one_of_the_journals(demo: Path) -> None:
 
 def test_the_bottleneck_is_named_with_its_cost(demo: Path) -> None:
     report = (demo / "report.md").read_text()
-    sentence = report.split("\n\n")[1].splitlines()[2]
+    sentence = report.split("\n\n")[1].splitlines()[-1]
     rows = re.findall(r"^\| (\w+) \| (\S+ %) \|$", report.partition("## What a step is made of")[2], re.MULTILINE)
     assert [name for name, _ in rows] == ["compute", "imbalance", "input", "exchange"], "one machine: no network"
     costs = {name: value(cost) for name, cost in rows}
@@ -208,10 +208,9 @@ def test_the_bottleneck_is_named_with_its_cost(demo: Path) -> None:
 
 def test_the_command_prints_the_verdict_and_all_facts_as_json(demo: Path) -> None:
     printed = lockstep("report", demo).stdout.splitlines()
-    assert len(printed) == 4
-    assert printed[3].startswith(f"Report: {demo / 'report.html'}")
+    assert printed[-1].startswith(f"Report: {demo / 'report.html'}")
     facts = json.loads(lockstep("report", demo, "--json").stdout)
-    assert facts["verdict"] == printed[:3]
+    assert facts["verdict"] == printed[:-1]
     assert len(facts["answers"]) == 11
 
 
@@ -222,9 +221,10 @@ def test_a_report_can_be_written_elsewhere(demo: Path, tmp_path: Path) -> None:
 
 
 def test_a_slow_worker_is_named_as_the_bottleneck(tiny: Tiny, tmp_path: Path) -> None:
-    """The journal of worker 1 is changed: every forward pass takes a second longer."""
+    """The journal of worker 1 is changed: every forward pass takes a second longer. Without samples no other program can be
+    the reason."""
     run = tmp_path / "run"
-    lockstep("train", tiny.config, "train.steps=30", "--workers", 2, "--run", run)
+    lockstep("train", tiny.config, "train.steps=30", "watch.sample_seconds=0", "--workers", 2, "--run", run)
     path = run / "journal" / "worker-0001.jsonl"
     lines = []
     for line in journal(run, 1):
@@ -262,7 +262,7 @@ def test_overfitting_to_a_tiny_corpus_without_dropout_is_reported(tmp_path: Path
     facts = train_and_report(tmp_path, steps=240, words=300, width=64, rate=0.003)
     assert facts["answers"][2]["short"] == "overfitting"
     assert facts["answers"][1]["short"] == "trained"
-    assert "overfitting" in facts["verdict"][1]
+    assert "overfitting" in facts["verdict"][-2]
     assert any("dropout" in one["what"] for one in facts["advice"])
 
 
