@@ -80,3 +80,19 @@ def test_a_file_is_translated_with_a_progress_bar(run: Path, tmp_path: Path) -> 
     os.close(own)
     assert b"lines/s" in shown
     assert len((tmp_path / "out").read_text().splitlines()) == 40
+
+
+def test_a_person_who_types_a_long_line_is_warned_at_once(run: Path) -> None:
+    own, stdin = pty.openpty()
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command("translate", run), stdin=stdin, stdout=pipe, stderr=pipe) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith(b"Type a sentence")
+        os.write(own, f"{SENTENCE} {SENTENCE} {SENTENCE}\n".encode())
+        assert process.stdout.readline().strip()
+        assert process.stderr.readline().startswith(b"Line 1 was longer than the model translates at once")
+        os.write(own, b"\x04")
+        assert process.wait() == 0
+    os.close(own)
+    os.close(stdin)

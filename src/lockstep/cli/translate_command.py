@@ -97,7 +97,8 @@ def _check_files(text: list[str], source: Path | None, output: Path | None) -> N
 
 
 def _translate_lines(translator: "Translator", read: BinaryIO, write: TextIO, as_json: bool, name: str) -> None:
-    """Translates every line of `read`, and warns once at the end about lines that were too long."""
+    """Translates every line of `read`, and warns once at the end about lines that were too long; after each line if a
+    person types."""
     import json
 
     from lockstep.notices import warn
@@ -115,6 +116,9 @@ def _translate_lines(translator: "Translator", read: BinaryIO, write: TextIO, as
             progress.add_line()
             if is_interactive:
                 write.flush()
+                for sentence in long_lines.describe():
+                    warn(sentence)
+                long_lines = _LongLines(translator.limit)
     for sentence in long_lines.describe():
         warn(sentence)
 
