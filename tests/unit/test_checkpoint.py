@@ -403,6 +403,8 @@ def test_the_exported_model_can_be_read_with_plain_safetensors(tmp_path: Path, s
     assert (folder / "vocabulary.model").read_bytes() == translation.corpus.vocabulary.model
     translator = Translator.load(folder)
     assert type(translator.model) is type(module.model)
+    longest = translation.corpus.facts["sets"]["train"]["source_longest"]
+    assert (config["source_longest"], translator.limit) == (longest, max(8, longest - 1))
     assert translator.translate(["a k", "b l b", ""]) == [
         translator.translate([text])[0] for text in ("a k", "b l b", "")
     ]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lockstep.cli.report_command import write_report
 from lockstep.errors import LockstepError
 from lockstep.explain import report as report_module
 from lockstep.explain.formatting import share
@@ -311,3 +312,10 @@ def test_every_predicted_gain_has_its_interval(tmp_path: Path) -> None:
         assert low <= one.gain <= high
         assert one.gain_text in text
         assert f"({share(low)} to {share(high)})" in one.gain_text
+
+
+def test_the_name_of_a_run_gets_its_folder_suggested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "first").mkdir(parents=True)
+    with pytest.raises(LockstepError, match=r"There is no run folder first. Did you mean runs/first\?"):
+        write_report("first")

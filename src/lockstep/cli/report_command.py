@@ -57,10 +57,14 @@ def _make_folder(folder: Path) -> Path:
 
 def write_report(run: str | Path, to: Path | None = None, refresh: int | None = None) -> "tuple[Report, Path]":
     """Reads a local or remote run and writes its report into the run or into `to`. Returns the report and its HTML page."""
+    from lockstep.errors import LockstepError
     from lockstep.explain.report import make, write
     from lockstep.remote.place import is_remote
 
     if not is_remote(run):
+        near = Path("runs") / run
+        if not Path(run).exists() and near.is_dir():
+            raise LockstepError(f"There is no run folder {run}.", f"Did you mean {near}?", code=2)
         made = make(Path(run))
         return made, write(made, _make_folder(to) if to else Path(run), refresh)[0]
     from lockstep.remote.fetch_run import fetch_run
