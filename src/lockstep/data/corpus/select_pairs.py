@@ -26,8 +26,8 @@ SPLIT = -1
 NATURAL_SHARE = 0.5
 """Languages are checked only if more than this share of the sentences looks like a real language."""
 WRONG_SHARE = 0.8
-"""If more than this share of the pairs seems to be in other languages, it is data.languages that does not fit, and no pair is
-dropped for its language."""
+"""If more than this share of the pairs seems to be in other languages, it is data.languages that does not fit, and no
+pair is dropped for its language."""
 Verdicts = npt.NDArray[np.int8]
 Pairs = list[tuple[str, str]]
 
