@@ -147,6 +147,7 @@ def test_the_real_sources_write_the_documented_keys(tmp_path: Path, at_once: Non
     assert len(line["cores"]) == psutil.cpu_count()
     assert all(0 <= share <= 1 for share in line["cores"])
     assert 0 < line["memory"]["used"] < line["memory"]["total"] == psutil.virtual_memory().total
+    assert 0.0 <= line["others"] <= 1.0
     assert isinstance(line["gpus"], list)
     assert line["seconds"] > 0
 
