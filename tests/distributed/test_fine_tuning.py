@@ -88,8 +88,8 @@ def test_scores_both_test_texts_with_both_models(domain: Domain, tmp_path: Path)
     assert tests["scores"][3]["sacrebleu"] == pytest.approx(old["sacrebleu"])
     report = json.loads(lockstep("report", run, "--json").stdout)
     assert report["fine_tuning"]["start"] == str(domain.base)
-    assert f"The run started with the weights and the vocabulary of {domain.base}, step 8." in report["verdict"][3]
-    assert "On the old test text sacreBLEU" in report["verdict"][3]
+    assert f"The run started with the weights and the vocabulary of {domain.base}, step 8." in report["verdict"][-1]
+    assert "On the old test text sacreBLEU" in report["verdict"][-1]
     assert "## Fine-tuning" in (run / "report.md").read_text()
 
 

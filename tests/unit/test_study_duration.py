@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lockstep.lab.study.cells import Matrix
-from lockstep.lab.study.duration import Probe, describe_range, fit_into, is_part_of
+from lockstep.lab.study.expected_time import Probe, describe_range, fit_into, is_part_of
 
 PROBE = Probe(start_seconds=4.0, step_seconds=0.1, batch=500)
 MATRIX = Matrix((1, 2, 4), ("allreduce", "sharded"), ("none", "1gbit"), (500, 1000), "words", 20, 5, 3, 1)

@@ -133,7 +133,7 @@ def _plan_duration(
 ) -> "Matrix":
     """Says how long the study should take, and returns the part of it that fits into the minutes. A study that has begun
     keeps its combinations, and its own trials predict the rest."""
-    from lockstep.lab.study.duration import describe_range, fit_into, is_part_of
+    from lockstep.lab.study.expected_time import describe_range, fit_into, is_part_of
     from lockstep.lab.study.run_cells import probe_duration
     from lockstep.lab.study.study_file import FILE, read_study
 

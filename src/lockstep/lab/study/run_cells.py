@@ -20,7 +20,7 @@ from lockstep.errors import LockstepError
 from lockstep.files import read_json
 from lockstep.lab.emulated_network import EmulatedNetwork, clean_up
 from lockstep.lab.study.cells import NO_LINK, Cell, Matrix
-from lockstep.lab.study.duration import PROBE_STEPS, Probe
+from lockstep.lab.study.expected_time import PROBE_STEPS, Probe
 from lockstep.lab.study.sample import TrialSample, measure
 from lockstep.lab.study.study_file import (
     MeasuredTrial,

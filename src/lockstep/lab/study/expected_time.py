@@ -60,12 +60,14 @@ def fit_into(matrix: Matrix, probe: Probe, seconds: float) -> tuple[Matrix, list
     return matrix, left_out
 
 
-def is_part_of(part: Matrix, whole: Matrix) -> bool:
-    """Whether `fit_into` may have made `part` from `whole`."""
-    groups = [(getattr(part, name), getattr(whole, name)) for name in ("workers", "strategies", "links", "batches")]
-    same = replace(part, steps=whole.steps, rounds=whole.rounds, threads=whole.threads)
-    kept = replace(whole, workers=part.workers, strategies=part.strategies, links=part.links, batches=part.batches)
-    return same == kept and part.steps <= whole.steps and all(set(few) <= set(many) for few, many in groups)
+def is_part_of(part: Matrix, complete: Matrix) -> bool:
+    """Whether `fit_into` may have made `part` from `complete`."""
+    groups = [(getattr(part, name), getattr(complete, name)) for name in ("workers", "strategies", "links", "batches")]
+    same = replace(part, steps=complete.steps, rounds=complete.rounds, threads=complete.threads)
+    narrowed = replace(
+        complete, workers=part.workers, strategies=part.strategies, links=part.links, batches=part.batches
+    )
+    return same == narrowed and part.steps <= complete.steps and all(set(few) <= set(many) for few, many in groups)
 
 
 def _shrink(matrix: Matrix) -> tuple[Matrix, str] | None:
