@@ -21,6 +21,7 @@ from lockstep.config import (
 )
 from lockstep.errors import LockstepError
 from lockstep.models.model_settings import LstmSettings, TransformerSettings
+from lockstep.run.directory import RunDirectory
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 MINIMAL: dict[str, Any] = {"data": {"grammar": {}}, "batch": {"words": 1000}}
@@ -591,3 +592,11 @@ def test_settings_of_several_models_are_described_once_with_all_defaults() -> No
     assert (name["type"], name["default"]) == ("transformer | lstm | resnet", "transformer")
     assert layers["default"] == "6; lstm: 2"
     assert width["default"] == 512
+
+
+def test_a_run_folder_is_not_a_config_file(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    run.choices.write_text("{}")
+    with pytest.raises(LockstepError, match="is a folder, not a config file") as caught:
+        load(tmp_path, [])
+    assert caught.value.remedy == f"`lockstep train --run {tmp_path}` continues this run."

@@ -151,11 +151,13 @@ def test_a_study_leaves_behind_what_the_file_s_strategy_has_alone(tmp_path: Path
     assert server.model_dump(exclude_defaults=True) == {"mode": "async", "bucket_mb": 5}
 
 
-def test_a_study_refuses_a_setting_that_none_of_its_strategies_has(tmp_path: Path) -> None:
+def test_a_study_refuses_a_setting_that_has_no_effect(tmp_path: Path) -> None:
     path = write_config(tmp_path)
     for override, sentence in (
         ("strategy.every=5", "strategy.every is not for strategy.name=allreduce; local has it."),
         ("strategy.evry=5", "unknown setting strategy.evry (did you mean strategy.every?)."),
+        ("train.steps=12", "train.steps has no effect in a study."),
+        ("train.evaluate_every=5", "train.evaluate_every has no effect in a study."),
     ):
         with pytest.raises(LockstepError) as caught:
             StudyJob(path, [override]).check(words("allreduce", "sharded"))

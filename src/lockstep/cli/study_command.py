@@ -98,7 +98,8 @@ def run_study(
     """
     from rich.console import Console
 
-    from lockstep.cli.common import prepare_corpus, print_json
+    from lockstep.cli.common import prepare_corpus, print_json, read_config
+    from lockstep.config import strategy_setting
     from lockstep.errors import LockstepError
     from lockstep.lab.study import study_page
     from lockstep.lab.study.results import analyse
@@ -110,8 +111,9 @@ def run_study(
     changes = [] if shuffle else ["batch.shuffle=false", "batch.bucket=false"]
     changes += [] if fixed_length is None else [f"batch.fixed_length={fixed_length}"]
     job = StudyJob(Path(config[0]), [*config[1:], *changes])
-    settings = job.load()
     matrix = _matrix(job, workers, strategies, links, batch, servers, (steps, warmup, rounds), threads)
+    job.check(matrix)
+    settings = read_config([config[0], *(one for one in job.overrides if strategy_setting(one) is None)])
     if settings.task_name == "translation":
         prepare_corpus(settings)
     folder = out or Path("studies") / Path(config[0]).stem

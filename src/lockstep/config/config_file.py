@@ -95,9 +95,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
             f"Config file {path} cannot be read: permission denied.", "Check its permissions.", 2
         ) from None
     except IsADirectoryError:
-        raise LockstepError(
-            f"{path} is a folder, not a config file.", "Give the path of a .yaml file.", code=2
-        ) from None
+        is_run = RunDirectory(path).choices.exists()
+        remedy = f"`lockstep train --run {path}` continues this run." if is_run else "Give the path of a .yaml file."
+        raise LockstepError(f"{path} is a folder, not a config file.", remedy, code=2) from None
     except UnicodeDecodeError as error:
         raise LockstepError(f"Config file {path} is not UTF-8 text ({error.reason}).", "Save it as UTF-8.", 2) from None
     except (yaml.YAMLError, ValueError) as error:  # a ValueError is a date that does not exist

@@ -38,6 +38,18 @@ from lockstep.run.directory import RunDirectory
 FAULT = "LOCKSTEP_FAULT"
 
 
+_NOT_IN_TRIALS = "Leave it out: trials measure steps only, without evaluations and checkpoints."
+SET_BY_TRIALS = {
+    "train.steps": "Use --steps, the measured steps of each trial.",
+    "train.threads": "Use --threads, the CPU threads of each worker.",
+    "train.patience": _NOT_IN_TRIALS,
+    "train.evaluate_every": _NOT_IN_TRIALS,
+    "train.checkpoint_every": _NOT_IN_TRIALS,
+    "watch.probe": "Leave it out: trials do not probe the link.",
+}
+"""Settings that every trial of a study sets itself, and what to do instead."""
+
+
 @dataclass(frozen=True)
 class StudyJob:
     """What is trained: a config file and the settings to change in it."""
@@ -67,9 +79,13 @@ class StudyJob:
         ]
 
     def check(self, matrix: Matrix) -> None:
-        """Raises a LockstepError for strategy settings that no strategy of the study has."""
+        """Raises a LockstepError for settings that would have no effect: those that the trials set themselves, and strategy
+        settings that no strategy of the study has."""
         names = [word.partition(":")[0] for word in matrix.strategies]
         for override in self.overrides:
+            key = override.partition("=")[0].strip()
+            if key in SET_BY_TRIALS:
+                raise LockstepError(f"{key} has no effect in a study.", SET_BY_TRIALS[key], code=2)
             setting = strategy_setting(override)
             if setting is not None and not any(strategy_has(name, setting) for name in names):
                 load(self.config, [override, f"strategy.name={names[0]}"])
