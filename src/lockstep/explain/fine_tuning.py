@@ -71,6 +71,10 @@ def make_fine_tuning(record: Record) -> FineTuning | None:
     return FineTuning(place, " ".join(sentences), scores, _list_figures(scores, place), [chart] if chart else [])
 
 
+def _round(score: float) -> str:
+    return f"{score:.1f}"
+
+
 def _find(scores: list[dict[str, JsonValue]], text: str, model: str, metric: str = "sacrebleu") -> float | None:
     for score in scores:
         if score.get("text") == text and score.get("model") == model:
@@ -84,14 +88,15 @@ def _describe_change(scores: list[dict[str, JsonValue]], text: str) -> str | Non
     if after is None:
         return None
     if before is None:
-        return f"On the {TEXTS[text]} sacreBLEU is {number(after)}."
+        return f"On the {TEXTS[text]} sacreBLEU is {_round(after)}."
     verb = "rose" if after > before else "fell" if after < before else "stayed"
-    change = f"{verb} from {number(before)} to {number(after)}" if verb != "stayed" else f"stayed at {number(after)}"
+    change = f"{verb} from {_round(before)} to {_round(after)}" if verb != "stayed" else f"stayed at {_round(after)}"
     chrf = [_find(scores, text, model, "chrf") for model in ("start", "result")]
     detail = (
-        f" (chrF from {number(chrf[0])} to {number(chrf[1])})" if chrf[0] is not None and chrf[1] is not None else ""
+        f" (chrF from {_round(chrf[0])} to {_round(chrf[1])})" if chrf[0] is not None and chrf[1] is not None else ""
     )
-    forgotten = ": the model has forgotten some of what it knew" if text == "old" and after < before else ""
+    how_much = "most" if after < before / 2 else "some"
+    forgotten = f": the model has forgotten {how_much} of what it knew" if text == "old" and after < before else ""
     return f"On the {TEXTS[text]} sacreBLEU {change}{detail}{forgotten}."
 
 
@@ -106,7 +111,7 @@ def _list_figures(scores: list[dict[str, JsonValue]], place: str) -> list[Figure
             value = get_number(score.get(metric))
             if value is not None:
                 name = f"{title} of {model}, {TEXTS.get(str(score.get('text')), '')}"
-                figures.append(make_figure(name, value, number, f"{sentences}, beam search of the run, {signature}"))
+                figures.append(make_figure(name, value, _round, f"{sentences}, beam search of the run, {signature}"))
     return figures
 
 
@@ -117,7 +122,7 @@ def _draw(scores: list[dict[str, JsonValue]], place: str) -> Chart | None:
     if not known:
         return None
     labels, values = [label for label, _, _ in known], [value for _, value, _ in known]
-    texts = [number(value) for value in values]
+    texts = [_round(value) for value in values]
     listed = ", ".join(f"{label} {text}" for label, text in zip(labels, texts, strict=True))
     colours = ["--green" if model == "result" else "--blue" for _, _, model in known]
     return draw_bars("fine-tuning", "sacreBLEU before and after", listed, labels, values, texts, "sacreBLEU", colours)
