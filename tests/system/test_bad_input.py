@@ -255,3 +255,8 @@ def test_translating_a_file_onto_itself_or_from_bad_text(tiny: Tiny, tmp_path: P
     text.write_bytes(b"\xff\xfe\n")
     refused("translate", run, "-i", text, code=1, says=["UTF-8"])
     assert "odd [/name]" in lockstep("runs", tmp_path).stdout
+
+
+def test_far_more_workers_than_cores_are_refused(tiny: Tiny, tmp_path: Path) -> None:
+    error = lockstep("train", tiny.config, "--workers", 100_000, "--run", tmp_path / "run", code=2).stderr
+    assert "Error: 100,000 processes are too many for the" in error

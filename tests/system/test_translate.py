@@ -96,3 +96,21 @@ def test_a_person_who_types_a_long_line_is_warned_at_once(run: Path) -> None:
         assert process.wait() == 0
     os.close(own)
     os.close(stdin)
+
+
+def test_bad_input_leaves_an_existing_output_alone(run: Path, tmp_path: Path) -> None:
+    bad, output = tmp_path / "bad.en", tmp_path / "out.de"
+    bad.write_bytes(b"ba de\n" * 600 + b"\xff\xfe\n")
+    output.write_text("precious\n")
+    error = lockstep("translate", run, "-i", bad, "-o", output, code=1).stderr
+    assert "is not UTF-8 text: see line 601." in error
+    assert output.read_text() == "precious\n"
+    assert f"The lines before it are in {output}.partial." in error
+    assert len((tmp_path / "out.de.partial").read_text().splitlines()) == 512
+    error = lockstep("translate", run, "-i", tmp_path / "missing.en", "-o", output, code=2).stderr
+    assert error.startswith(f"Error: {tmp_path / 'missing.en'} does not exist.\n")
+    good = tmp_path / "good.en"
+    good.write_text("ba de\n")
+    lockstep("translate", run, "-i", good, "-o", output)
+    assert len(output.read_text().splitlines()) == 1
+    assert not (tmp_path / "out.de.partial").exists()

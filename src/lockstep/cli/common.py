@@ -1,9 +1,13 @@
 """Functions that several commands share: read `CONFIG key=value ...`, prepare a corpus, print a summary."""
 
 import json
+import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -29,10 +33,10 @@ def read_config(words: list[str], run: str | Path | None = None) -> "RunConfig":
             from lockstep.cli.fit_sizes import fill_in_sizes
 
             config = fill_in_sizes(config, words, None if is_remote(run) else run)
-        return apply_start(config)
+        return apply_start(config, words[1:])
     folder = fetch_run(str(run)) if is_remote(run) else Path(run or "")
     if run is not None and (folder / "config.yaml").exists():
-        return apply_start(load(folder / "config.yaml", words))
+        return apply_start(load(folder / "config.yaml", words), words)
     raise LockstepError("No config file was given.", "For example: lockstep train configs/demo.yaml", code=2)
 
 
@@ -79,6 +83,36 @@ def find_model_folder(place: Path, checkpoint: Literal["best", "last"]) -> Path:
     if model.notice is not None:
         warn(model.notice)
     return model.folder
+
+
+def share_cores() -> None:
+    """Lets idle OpenMP threads sleep instead of spin: beside another busy program, spinning threads make translation many
+    times slower. Call it before torch is imported; `OMP_WAIT_POLICY` of the user wins."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+@contextmanager
+def show_progress(what: str) -> "Iterator[Callable[[int, int], None]]":
+    """Shows on stderr how many of how many examples are done: a bar on a terminal, else a line every 15 seconds."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        last = time.monotonic()
+
+        def print_line(done: int, total: int) -> None:
+            nonlocal last
+            if time.monotonic() - last > 15:
+                last = time.monotonic()
+                print(f"{what}: {done:,}/{total:,}", file=sys.stderr)
+
+        yield print_line
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def print_json(value: Mapping[str, object] | Sequence[object]) -> None:

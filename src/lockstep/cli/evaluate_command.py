@@ -42,6 +42,8 @@ def evaluate(
     print(f"  signature        {result['signature']}")
     print(f"  beam {result['beam']}, length penalty {result['length_penalty']}")
     print(f"  loss             {result['loss']:.4f} per target word, without label smoothing")
+    if result["trained_in"] != result["precision"]:
+        print(f"  computed in fp32; evaluations during training are in {result['trained_in']} and differ a little")
     if result["limited"]:
         print(f"  search.max_words cuts the translation or the reference of {result['limited']:,} sentences")
     print(f"  Eval_BLEU_Score  {result['Eval_BLEU_Score']:.4f} (teacher-forced, on pieces, 0-1: not BLEU)")
@@ -60,9 +62,11 @@ def evaluate_run(
     import time
     from contextlib import nullcontext
 
+    from lockstep.cli.common import find_model_folder, share_cores, show_progress
+
+    share_cores()
     import torch
 
-    from lockstep.cli.common import find_model_folder
     from lockstep.config import load
     from lockstep.data.corpus.prepare import prepare
     from lockstep.errors import LockstepError
@@ -102,9 +106,10 @@ def evaluate_run(
     module = TranslationLoss(translator.model, config.train.label_smoothing).eval()
     torch.set_num_threads(len(os.sched_getaffinity(0)))  # an earlier training in this process may have set one thread
     begin = time.perf_counter()
-    with torch.inference_mode():
+    with torch.inference_mode(), show_progress("evaluating") as show:
         alone = Team(0, 1, device)
-        scores = score(module, corpus, on, translator.search, alone, nullcontext, ScoringProgress(alone))
+        scores = score(module, corpus, on, translator.search, alone, nullcontext, ScoringProgress(alone, show=show))
+    trained_in = (read_json(place / "choices.json") or {}).get("precision", "fp32")
     return {
         **scores.values,
         "signature": scores.signature,
@@ -113,6 +118,8 @@ def evaluate_run(
         "model": str(folder),
         "beam": translator.search.beam,
         "length_penalty": translator.search.length_penalty,
+        "precision": "fp32",
+        "trained_in": trained_in,
         "limit": translator.limit,
         "too_long": int((corpus.set(on).source.lengths > translator.limit + 1).sum()),
         "seconds": time.perf_counter() - begin,

@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal, TypedDict
 
+from lockstep.cli.common import share_cores, show_progress
 from lockstep.config import RunConfig, load
 from lockstep.data.corpus.binary_corpus import Corpus
 from lockstep.data.corpus.prepare import prepare
@@ -38,12 +40,13 @@ class FineTuningScores(TypedDict):
     scores: list[TextScore]
     missing: list[str]  # sentences about what could not be scored
     pieces_per_word: dict[str, float]  # of the new and the old training text; many pieces: the vocabulary fits badly
+    is_complete: bool  # nothing is left to score
     known: int  # sentences of the old test text that are in the training text of this run
 
 
 def score_tests(folder: Path, say: Callable[[str], None]) -> FineTuningScores | None:
-    """Scores the best checkpoint of a fine-tuned run, and writes `tests.json`. Returns None for other runs. What was
-    scored before with the same weights is not scored again."""
+    """Scores the best checkpoint of a fine-tuned run, and writes `tests.json` after every score. Returns None for other
+    runs. What was scored before with the same weights is not scored again."""
     run = RunDirectory(folder)
     start = next((line["start"] for line in read(run.journal).of("run") if "start" in line), None)
     config = load(run.config, [])
@@ -52,10 +55,11 @@ def score_tests(folder: Path, say: Callable[[str], None]) -> FineTuningScores | 
     result = find_model(folder).folder
     digest = sha256(result / WEIGHTS)
     before: FineTuningScores | None = read_json(run.tests)
-    if before is not None and before["sha256"] == digest:
+    if before is None or before["sha256"] != digest or not before.get("pieces_per_word"):
+        before = None
+    elif before["is_complete"]:
         return before
-    old_run = Path(start["model"]).parent.parent.parent
-    corpora, missing = _open_corpora(config, old_run)
+    corpora, missing = _open_corpora(config, Path(start["model"]).parent.parent.parent)
     texts = {name: corpus for name, corpus in corpora.items() if corpus.has("test")}
     missing += [f"The {name} text has no test set." for name in corpora if name not in texts]
     models: dict[Literal["start", "result"], Path] = {"result": result}
@@ -63,21 +67,24 @@ def score_tests(folder: Path, say: Callable[[str], None]) -> FineTuningScores | 
         models["start"] = Path(start["model"])
     else:
         missing.append(f"The model {start['from']} is gone, so its own scores are not known.")
-    scores = []
-    for text, corpus in texts.items():
-        for name, model in models.items():
-            what = "this run" if name == "result" else str(start["from"])
-            say(f"Scoring {what} on the {text} test text ({len(corpus.set('test')):,} sentences)")
-            scores.append(_score(corpus, text, model, name, config))
     scored: FineTuningScores = {
         "start": start["from"],
         "model": str(result),
         "sha256": digest,
-        "scores": scores,
+        "scores": before["scores"] if before is not None else [],
         "missing": missing,
         "pieces_per_word": {name: _measure_pieces(corpus) for name, corpus in corpora.items()},
         "known": _count_known(corpora["old"], corpora["new"]) if "old" in texts else 0,
+        "is_complete": False,
     }
+    for text, corpus in texts.items():
+        for name, model in models.items():
+            if not any((score["text"], score["model"]) == (text, name) for score in scored["scores"]):
+                what = "this run" if name == "result" else str(start["from"])
+                say(f"Scoring {what} on the {text} test text ({len(corpus.set('test')):,} sentences)")
+                scored["scores"].append(_score(corpus, text, model, name, config))
+                write_json(run.tests, scored)
+    scored["is_complete"] = True
     write_json(run.tests, scored)
     return scored
 
@@ -116,25 +123,30 @@ def _list_sentences(corpus: Corpus, name: str) -> Iterator[bytes]:
 def _score(
     corpus: Corpus, text: Literal["new", "old"], folder: Path, model: Literal["start", "result"], config: RunConfig
 ) -> TextScore:
-    """Scores with the search settings of the run, so that both models are decoded alike."""
+    """Scores as `lockstep evaluate` does, with the search settings of the run, so that both models are decoded alike."""
+    share_cores()
     import torch
 
-    from lockstep.team import pick_device
-    from lockstep.translate.decode import compute_bleu, compute_chrf
+    from lockstep.tasks.scoring import ScoringProgress
+    from lockstep.tasks.translation import TranslationLoss, evaluate
+    from lockstep.team import Team, pick_device
+    from lockstep.translate.decode import compute_chrf
     from lockstep.translate.translator import Translator
 
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    device = str(pick_device(config.train.device, 0))
-    translator = Translator.load(folder, dict(config.search.model_dump(mode="json")), device)
-    sources, references = corpus.texts("test")
-    translations = translator.translate(list(sources))
-    bleu, bleu_signature = compute_bleu(translations, list(references))
-    chrf, chrf_signature = compute_chrf(translations, list(references))
+    alone = Team(0, 1, pick_device(config.train.device, 0))
+    translator = Translator.load(folder, dict(config.search.model_dump(mode="json")), str(alone.device))
+    module = TranslationLoss(translator.model, label_smoothing=0.0).eval()
+    with torch.inference_mode(), show_progress("scoring") as show:
+        progress = ScoringProgress(alone, show=show)
+        scores = evaluate(module, corpus, "test", translator.search, alone, nullcontext, progress)
+    _, references = corpus.texts("test")
+    chrf, signature = compute_chrf(list(scores.translations), list(references))
     return {
         "text": text,
         "model": model,
-        "sentences": len(sources),
-        "sacrebleu": bleu,
+        "sentences": len(references),
+        "sacrebleu": scores.values["sacrebleu"],
         "chrf": chrf,
-        "signatures": [bleu_signature, chrf_signature],
+        "signatures": [scores.signature, signature],
     }

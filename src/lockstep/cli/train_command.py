@@ -1,5 +1,6 @@
 """`lockstep train`."""
 
+import os
 import signal
 import sys
 import time
@@ -10,6 +11,8 @@ import typer
 
 if TYPE_CHECKING:
     from lockstep.config import RunConfig
+
+MOST_PROCESSES_PER_CORE = 32
 
 
 def train(
@@ -150,6 +153,7 @@ def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int
     if workers + servers == 1:
         worker.train(config, run)
         return None
+    _check_crowd(workers + servers)
     target = Target("lockstep.train.worker", (str(run), config.model_dump_json()))
     if config.strategy.name == "resilient":
         from lockstep.launch.elastic import launch_elastic
@@ -162,17 +166,37 @@ def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int
     return launch_fixed(target, workers, servers, port, can_lose_workers=is_async)
 
 
-def _score_tests(run: str | Path) -> None:
-    """Scores the test texts at the end of a fine-tuning. A failure becomes a warning, because the training succeeded."""
+def _check_crowd(processes: int) -> None:
+    """Warns about many more processes than cores, and refuses a number that can only be a mistake."""
+    from lockstep.errors import LockstepError
+    from lockstep.notices import warn
+
+    cores = len(os.sched_getaffinity(0))
+    if processes > MOST_PROCESSES_PER_CORE * cores:
+        remedy = f"Start at most {MOST_PROCESSES_PER_CORE * cores:,}; one per core or GPU is usual."
+        raise LockstepError(
+            f"{processes:,} processes are too many for the {cores} cores of this machine.", remedy, code=2
+        )
+    if processes > 2 * cores:
+        warn(f"{processes:,} processes share {cores} cores: they slow each other down.")
+
+
+def _score_tests(run: str | Path) -> bool:
+    """Scores the test texts at the end of a fine-tuning. A failure becomes a warning, because the training succeeded.
+    Returns whether there is something new to report."""
     from lockstep.cli.test_scores import score_tests
     from lockstep.errors import LockstepError
     from lockstep.notices import warn
     from lockstep.remote.place import is_remote, working_folder
 
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
     try:
         scores = score_tests(working_folder(run), warn)
         if scores is None:
-            return
+            return False
         for score in scores["scores"]:
             model = "this run" if score["model"] == "result" else scores["start"]
             warn(f"  {score['text']} test text, {model}: sacreBLEU {score['sacrebleu']:.2f}, chrF {score['chrf']:.2f}")
@@ -181,9 +205,10 @@ def _score_tests(run: str | Path) -> None:
 
             Store(str(run)).send(working_folder(run) / "tests.json", "tests.json")
     except KeyboardInterrupt:
-        warn("The test texts were not scored. The same command scores them.")
+        warn("Not all test texts were scored. The same command scores the rest.")
     except LockstepError as error:
         warn(f"The test texts were not scored: {error.message}")
+    return True
 
 
 def _close(run: str | Path, as_json: bool, show: bool, stop_signal: int | None, begin: float) -> None:
@@ -204,9 +229,9 @@ def _close(run: str | Path, as_json: bool, show: bool, stop_signal: int | None, 
             "Stopped before a new step was saved. The same command continues from the last checkpoint.", file=sys.stderr
         )
         sys.exit(128 + stop_signal)
-    if summary.state == "finished" and not read_ablation().active:
-        _score_tests(run)
     report = None if read_ablation().active else write_closing_report(run)
+    if summary.state == "finished" and report is not None and _score_tests(run):
+        report = write_closing_report(run)
     if as_json:
         print_json(summary.as_dict() | {"report": report and str(report)})
     elif show:

@@ -53,7 +53,9 @@ def translate(
     from lockstep.errors import LockstepError
 
     _check_files(text or [], source, output)
-    from lockstep.cli.common import find_model_folder
+    from lockstep.cli.common import find_model_folder, share_cores
+
+    share_cores()
     from lockstep.remote.fetch_run import fetch_model
     from lockstep.team import pick_device
     from lockstep.translate.translator import Translator
@@ -63,10 +65,11 @@ def translate(
     translator = Translator.load(
         find_model_folder(fetch_model(run, checkpoint), checkpoint), search, str(pick_device("auto", 0))
     )
+    partial = _find_partial(output)
     with ExitStack() as files:
         try:
             read: BinaryIO = sys.stdin.buffer if source is None else files.enter_context(source.open("rb"))
-            write = sys.stdout if output is None else files.enter_context(output.open("w", encoding="utf-8"))
+            write = sys.stdout if partial is None else files.enter_context(partial.open("w", encoding="utf-8"))
         except OSError as error:
             raise LockstepError(
                 f"{error.filename} cannot be opened: {error.strerror}.", "Check the path.", code=2
@@ -83,6 +86,24 @@ def translate(
             raise LockstepError(
                 f"{what} cannot be written: {error.strerror}.", "Check the disk and try again."
             ) from None
+        except LockstepError as error:
+            write.flush()
+            if partial is None or partial == output:
+                raise
+            if partial.stat().st_size == 0:
+                partial.unlink()
+                raise
+            raise LockstepError(error.message, f"{error.remedy} The lines before it are in {partial}.") from None
+    if partial is not None and output is not None:
+        partial.replace(output)
+
+
+def _find_partial(output: Path | None) -> Path | None:
+    """The file to write to until all lines are translated: an existing output must survive bad input. A device or pipe is
+    written to directly."""
+    if output is None or (output.exists() and not output.is_file()):
+        return output
+    return output.with_name(f"{output.name}.partial")
 
 
 def _check_files(text: list[str], source: Path | None, output: Path | None) -> None:
@@ -92,6 +113,8 @@ def _check_files(text: list[str], source: Path | None, output: Path | None) -> N
         raise LockstepError("There is a sentence and an --input.", "Give one of them.", code=2)
     if len(text) == 1 and Path(text[0]).is_file():
         raise LockstepError(f"{text[0]} is a file.", f"To translate its lines: --input {text[0]}", code=2)
+    if source is not None and not source.exists():
+        raise LockstepError(f"{source} does not exist.", "Check the path.", code=2)
     if source is not None and output is not None and output.exists() and output.samefile(source):
         raise LockstepError(f"{output} is the input as well.", "Choose another --output.", code=2)
 

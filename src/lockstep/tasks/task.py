@@ -42,6 +42,7 @@ class Scores:
     signature: str = ""  # of sacreBLEU
     examples: tuple[tuple[str, str, str], ...] = ()  # source, translation, reference
     limited: int = 0  # sentences whose translation or reference search.max_words cuts
+    translations: tuple[str, ...] = ()  # of all sentences that were scored
 
 
 class Task(Protocol):

@@ -202,7 +202,7 @@ def evaluate(
     score, signature = compute_bleu(translations, references)
     examples = tuple(zip(sources[:10], translations[:10], references[:10], strict=True))
     values = {"loss": sums[0] / sums[1], "sacrebleu": score, "Eval_BLEU_Score": PieceMatches.compute_score(sums[2:])}
-    return Scores(values, signature, examples, sum(part.limited for part in scored))
+    return Scores(values, signature, examples, sum(part.limited for part in scored), tuple(translations))
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """The model from which a run starts (`train.start_from`): the weights, sizes and vocabulary of another run."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -67,8 +67,9 @@ def find_start(place: str | Path) -> StartModel:
     return StartModel(str(place), model.folder, config, model.notice)
 
 
-def apply_start(config: RunConfig) -> RunConfig:
-    """Takes model settings and vocabulary from the start model. Settings that the config gives itself must fit it.
+def apply_start(config: RunConfig, overrides: Sequence[str] = ()) -> RunConfig:
+    """Takes model settings, vocabulary and languages from the start model. Settings that the config gives itself must fit
+    it, but if `overrides` name the start model, it wins over the sizes of the file.
 
     The config that a run has recorded is complete: it stays valid when the start model is gone."""
     if config.train.start_from is None:
@@ -81,43 +82,53 @@ def apply_start(config: RunConfig) -> RunConfig:
         raise
     if start.notice is not None:
         warn(start.notice)
+    keys = {override.partition("=")[0].strip() for override in overrides}
+    sizes = _list_sizes(config, start)
+    differing = {key: values for key, values in sizes.items() if values[0] != values[1]}
+    refused = {key: values for key, values in differing.items() if key in keys or "train.start_from" not in keys}
+    if refused:
+        raise _unfit_error(start, refused)
+    if differing:
+        warn(f"The sizes of {start.place} are used, not those of the config: {', '.join(differing)}.")
     tree = config.model_dump(mode="json")
-    tree["model"] = _merge_model(config, start)
+    given = config.model.model_dump(mode="json", include=config.model.model_fields_set)
+    changes = {name: value for name, value in given.items() if f"model.{name}" not in sizes}
+    tree["model"] = start.config["model"] | changes
     if "vocabulary_size" in start.config:
-        _check_languages(config, start)
-        size, vocabulary = int(start.config["vocabulary_size"]), config.data.vocabulary
-        if "size" in vocabulary.model_fields_set and vocabulary.size != size:
-            raise _unfit_error(start, f"data.vocabulary.size is {size:,} there and {vocabulary.size:,} here")
+        size = int(start.config["vocabulary_size"])
         tree["data"]["vocabulary"] |= {"model": str(start.folder.absolute() / VOCABULARY), "size": size}
+        tree["data"]["languages"] = _choose_languages(config, start)
     with report_unusable(start.folder):
         return RunConfig.model_validate(tree)
 
 
-def _merge_model(config: RunConfig, start: StartModel) -> dict[str, JsonValue]:
-    """Returns the start model's settings, with those of the config that do not change its shape, such as dropout."""
-    theirs: dict[str, JsonValue] = start.config["model"]
-    fields = type(config.model).model_fields
+def _list_sizes(config: RunConfig, start: StartModel) -> dict[str, tuple[JsonValue, JsonValue]]:
+    """Returns the settings of the config that decide the shape of the model, each with the start model's value and its
+    own."""
+    theirs, fields = start.config["model"], type(config.model).model_fields
     given = config.model.model_dump(mode="json", include=config.model.model_fields_set)
-    differing = [
-        f"model.{name} is {theirs.get(name)} there and {value} here"
-        for name, value in given.items()
-        if is_fixed(fields[name]) and theirs.get(name) != value
-    ]
-    if differing:
-        raise _unfit_error(start, ", ".join(differing))
-    return theirs | given
+    sizes = {f"model.{name}": (theirs.get(name), value) for name, value in given.items() if is_fixed(fields[name])}
+    vocabulary = config.data.vocabulary
+    if "vocabulary_size" in start.config and "size" in vocabulary.model_fields_set:
+        sizes["data.vocabulary.size"] = (start.config["vocabulary_size"], vocabulary.size)
+    return sizes
 
 
-def _check_languages(config: RunConfig, start: StartModel) -> None:
-    theirs, ours = tuple(start.config.get("languages", config.data.languages)), config.data.languages
+def _choose_languages(config: RunConfig, start: StartModel) -> list[str]:
+    """Returns the languages of the config, or those of the start model if it names none."""
+    theirs, ours = list(start.config.get("languages", config.data.languages)), list(config.data.languages)
+    if "languages" not in config.data.model_fields_set:
+        return theirs
     if theirs != ours:
         translates = " to ".join(theirs)
         warn(f"{start.place} translates {translates}, and this run {' to '.join(ours)}: check data.languages.")
+    return ours
 
 
-def _unfit_error(start: StartModel, difference: str) -> LockstepError:
+def _unfit_error(start: StartModel, differing: Mapping[str, tuple[JsonValue, JsonValue]]) -> LockstepError:
+    listed = ", ".join(f"{key} is {theirs} there and {ours} here" for key, (theirs, ours) in differing.items())
     remedy = "Remove these settings: a run takes the sizes and the vocabulary of the model it starts from."
-    return LockstepError(f"The model of train.start_from={start.place} does not fit: {difference}.", remedy, code=2)
+    return LockstepError(f"The model of train.start_from={start.place} does not fit: {listed}.", remedy, code=2)
 
 
 def find_needed_start(config: RunConfig, run: RunDirectory, ablation: Ablation) -> StartModel | None:
