@@ -14,6 +14,7 @@ from lockstep.lab.plan.cluster import (
     parse_link,
     read_presets,
 )
+from lockstep.lab.plan.profile import ModelShape
 from lockstep.lab.plan.sweep import SIZES, fit_link
 
 
@@ -29,6 +30,19 @@ def test_every_device_has_peaks_achieved_shares_and_a_dated_price(name: str) -> 
     assert all(0 < share < 1 for share in device.achieved.values())
     assert device.dollars
     assert device.dated == "2024-06"
+
+
+@pytest.mark.parametrize(
+    ("device", "precision"), [("a100", "bf16"), ("h100", "bf16"), ("v100", "fp32"), ("t4", "fp32")]
+)
+def test_automatic_precision_is_that_of_the_planned_device(device: str, precision: str) -> None:
+    assert find_device(device).choose_precision("auto") == precision
+
+
+def test_a_measured_profile_is_scaled_in_the_precision_of_the_planned_device() -> None:
+    measured = find_device("v100").estimate_profile(ModelShape(1000, 6000.0, 0.3, ()), 100, "fp32")
+    assert find_device("a100").scale_profile(measured, "auto").precision == "bf16"
+    assert find_device("a100").scale_profile(measured, "fp32").precision == "fp32"
 
 
 def test_a_cluster_file_is_read(tmp_path: Path) -> None:

@@ -219,6 +219,37 @@ def test_on_a_fast_link_plain_allreduce_is_enough() -> None:
     assert "plain allreduce is enough" in plan.recommendations[0]
 
 
+def test_a_plan_warns_first_when_one_worker_alone_is_faster() -> None:
+    links = [parse_link("1mbit")]
+    plan = make_plan(PlannedJob(make_profile(), 1000, True), load_cluster("office"), [4], [Choice("allreduce")], links)
+    assert plan.recommendations[0].startswith("Do not use 4 workers on 1mbit: one worker alone is ")
+    assert plan.rows[0].speedup < 0.1
+
+
+def test_prices_are_mentioned_only_where_they_are_shown() -> None:
+    def list_notes(steps: int | None) -> str:
+        job = PlannedJob(make_profile(), 1000, True)
+        return " ".join(make_plan(job, load_cluster("v100-nodes"), [2], [Choice("replicas")], steps=steps).notes)
+
+    assert "Prices" in list_notes(1000)
+    assert "Prices" not in list_notes(None)
+    assert "The plan assumes train.precision=fp32." in list_notes(None)
+
+
+def test_the_table_shows_a_range_of_step_times_that_is_never_negative() -> None:
+    from rich.console import Console
+
+    from lockstep.cli.plan_tables import list_tables
+
+    plan = make_plan(PlannedJob(make_profile(), 1000, True), load_cluster("v100-nodes"), [2], steps=1000)
+    console = Console(width=80)
+    with console.capture() as shown:
+        console.print(list_tables(plan)[0])
+    row = plan.rows[0]
+    assert f"{1e3 * row.low:.0f}-{1e3 * row.high:.0f}" in shown.get()
+    assert "+-" not in shown.get()
+
+
 def test_a_strategy_is_written_as_in_a_study() -> None:
     assert Choice.parse("allreduce:gradients=bf16:accumulate=4") == Choice("allreduce", "bf16", accumulate=4)
     assert Choice.parse("server:mode=async:servers=2").name == "server async, 2 servers"

@@ -117,7 +117,7 @@ def _find_profile(
     device = cluster.device
     if options.profile is not None:
         profile = load_profile(options.profile)
-        return profile if device is None else device.scale_profile(profile)
+        return profile if device is None else device.scale_profile(profile, config.train.precision)
     if device is not None:
         from lockstep.lab.plan.model_shape import WORDS, measure_shape
 

@@ -35,13 +35,13 @@ def list_tables(made: "Plan") -> "list[Table]":
         title = (
             f"{made.cluster}, {made.device}: link {link} ({bits(8 * rows[0].link_bytes_per_second)} for an exchange)"
         )
-        heads = ["work-\ners", "step", "+-", f"{made.unit}/s", "speed-\nup", "ex-\nposed"]
+        heads = ["work-\ners", "step", "from-to\nin ms", f"{made.unit}/s", "speed-\nup", "ex-\nposed"]
         heads += ["to the\nend"] * (made.steps is not None) + ["dol-\nlars"] * (rows[0].dollars is not None)
         table = _table(title, ["strategy"], heads)
         for before, row in zip([None, *rows], rows, strict=False):
             table.add_row("" if before and before.name == row.name else row.name, *_cells(row))
         end = f"; the end is step {made.steps:,}" if made.steps is not None else ""
-        table.caption = f"nine of ten measured steps should be within +-{end}"
+        table.caption = f"nine of ten measured steps should take from-to{end}"
         tables.append(table)
     return tables
 
@@ -52,7 +52,7 @@ def _cells(row: "PlanRow") -> list[str]:
     cells = [
         f"{row.workers:,}",
         seconds(row.step_seconds),
-        f"{row.high / row.step_seconds - 1:.0%}",
+        f"{number(1e3 * row.low, 2)}-{number(1e3 * row.high, 2)}",
         count(row.words_per_second),
         f"{number(row.speedup)}x",
         share(row.exposed / row.step_seconds),

@@ -53,11 +53,14 @@ class Device:
     dated: str | None = None
 
     def choose_precision(self, wanted: str) -> str:
-        """Returns `wanted`, or fp32 where the device has no such arithmetic."""
+        """Returns `wanted`, or fp32 where the device has no such arithmetic. `auto` is bf16 where it has that, as in a
+        training (train/precision.py)."""
+        wanted = "bf16" if wanted == "auto" else wanted
         return wanted if wanted in self.peak else "fp32"
 
-    def scale_profile(self, profile: Profile) -> Profile:
-        """Returns the profile of another device with the times of this one."""
+    def scale_profile(self, profile: Profile, precision: str) -> Profile:
+        """Returns the profile of another device with the times of this one. `precision` is train.precision: another device
+        may have resolved it to another format."""
         if profile.flops_per_word is None:
             raise LockstepError(
                 "The profile does not include the model's arithmetic, which --device needs.",
@@ -67,7 +70,7 @@ class Device:
         forward = sum(point.forward for point in profile.points)
         forward_share = forward / (forward + sum(point.backward for point in profile.points))
         shape = ModelShape(profile.parameters, profile.flops_per_word, forward_share, profile.tensors)
-        return self.estimate_profile(shape, profile.points[-1].words, self.choose_precision(profile.precision))
+        return self.estimate_profile(shape, profile.points[-1].words, self.choose_precision(precision))
 
     def estimate_profile(self, shape: ModelShape, words: float, precision: str) -> Profile:
         """Returns what one worker would do on this device, from the model's arithmetic and its kernels. A second point with

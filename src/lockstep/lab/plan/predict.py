@@ -117,7 +117,7 @@ def make_plan(
             rows += _make_rows(predicted, choice, link, float(alone), steps, cluster.dollars)
     device = cluster.device.name if cluster.device else job.profile.device
     recommendations = [sentence for link in links for sentence in recommend(rows, link.name, int(counts[-1]))]
-    notes = _make_notes(job, cluster, int(counts[-1]))
+    notes = _make_notes(job, cluster, int(counts[-1]), has_prices=steps is not None)
     profile = job.profile
     return Plan(cluster.name, device, profile.parameters, steps, profile.unit, rows, recommendations, notes)
 
@@ -162,8 +162,8 @@ def _make_rows(
     return rows
 
 
-def _make_notes(job: PlannedJob, cluster: Cluster, workers: int) -> list[str]:
-    notes = []
+def _make_notes(job: PlannedJob, cluster: Cluster, workers: int, has_prices: bool) -> list[str]:
+    notes = [f"The plan assumes train.precision={job.profile.precision}."]
     if workers > cluster.workers:
         notes.append(
             f"The cluster {cluster.name} has {cluster.workers:,} workers; for more, the plan adds machines of the same "
@@ -176,7 +176,7 @@ def _make_notes(job: PlannedJob, cluster: Cluster, workers: int) -> list[str]:
             f"{job.profile.precision}, which may be off by {SCALED_ERROR:.0%}."
         )
         notes.append(_describe_limits(job))
-        if cluster.device.dated and cluster.dollars is not None:
+        if has_prices and cluster.device.dated and cluster.dollars is not None:
             notes.append(f"Prices are approximate list prices of {cluster.device.dated}: check them before you pay.")
     if job.per_worker:
         notes.append(f"Each worker has its own batch: with more workers a step has more {job.profile.unit}.")
@@ -203,16 +203,22 @@ def recommend(rows: Sequence[PlanRow], link: str, workers: int) -> list[str]:
     if workers < 2 or plain is None:
         return []
     where = f"On {link} with {workers:,} workers"
+    best = max(candidates, key=lambda row: row.speedup)
+    if best.speedup < 1:
+        times = f"one worker alone is {number(1 / best.speedup)} times as fast as the best of these strategies"
+        return [f"Do not use {workers:,} workers on {link}: {times}, {best.name} {_format_speedup(best)}."]
     if plain.efficiency >= ENOUGH:
         return [f"{where}: plain allreduce is enough, with a predicted speed-up of {_format_speedup(plain)}."]
     options = []
     for kind, effect in _EFFECTS.items():
-        best = max((row for row in candidates if _find_kind(row) == kind), key=lambda row: row.speedup, default=None)
-        if best is not None and best.speedup >= WORTH * plain.speedup:
-            options.append(f"{best.name} {_format_speedup(best)}{f' ({effect})' if effect else ''}")
+        of_kind = (row for row in candidates if _find_kind(row) == kind)
+        fastest = max(of_kind, key=lambda row: row.speedup, default=None)
+        if fastest is not None and fastest.speedup >= WORTH * plain.speedup:
+            options.append(f"{fastest.name} {_format_speedup(fastest)}{f' ({effect})' if effect else ''}")
     if not options:
         return [f"{where}: nothing is much faster than plain allreduce, predicted {_format_speedup(plain)}."]
-    return [f"{where}, instead of {_format_speedup(plain)} with plain allreduce: {'; or '.join(options)}."]
+    slower = "" if plain.speedup >= 1 else ", which is slower than one worker alone"
+    return [f"{where}, instead of {_format_speedup(plain)} with plain allreduce{slower}: {'; or '.join(options)}."]
 
 
 def _find_kind(row: PlanRow) -> str:
