@@ -46,6 +46,7 @@ def test_says_what_was_gained_and_forgotten(tmp_path: Path, old_after: float, se
     assert report.verdict[-1] == report.fine_tuning.text
     assert "On the new test text sacreBLEU rose from 5.0 to 20.0" in report.fine_tuning.text
     assert sentence in report.fine_tuning.text
+    assert report.fine_tuning.text.count("It has only 10 sentences: a difference of a few points may be chance.") == 2
     assert "fits the new text badly" not in report.fine_tuning.text
     assert [figure.value for figure in report.fine_tuning.figures][:2] == [20.0, 40.0]
     assert report.fine_tuning.text in render_text(report)

@@ -298,6 +298,7 @@ def test_a_report_imports_no_torch() -> None:
 def test_every_predicted_gain_has_its_interval(tmp_path: Path) -> None:
     """A gain of 57.7 % stood alone, where 0.4 % to 78.4 % had been computed."""
     run = MadeUp(tmp_path)
+    run.data(sets={"train": {"lines": 10_000, "target_words": 120_000}})
     scores = {step: {"loss": 6.0 * step**-0.3 + 0.15 * (step % 20 == 0)} for step in range(10, 61, 10)}
     run.launch(range(1, 61), scores=scores, phases=lambda rank, step: {**PLAIN, "merge": 0.04 + 0.002 * (step % 5)})
     report = make(run.folder)
@@ -319,3 +320,26 @@ def test_the_name_of_a_run_gets_its_folder_suggested(tmp_path: Path, monkeypatch
     (tmp_path / "runs" / "first").mkdir(parents=True)
     with pytest.raises(LockstepError, match=r"There is no run folder first. Did you mean runs/first\?"):
         write_report("first")
+
+
+def test_files_that_are_not_listed_are_counted(tmp_path: Path) -> None:
+    run = MadeUp(tmp_path)
+    run.data(
+        files=[{"set": "train", "path": f"text/{number}.en", "bytes": 1000, "sha256": "a"} for number in range(13)]
+    )
+    run.launch(range(1, 31))
+    names = [figure.name for figure in make(tmp_path).answers[6].figures if "file" in figure.name]
+    assert names[:11] == [f"file {number}.en" for number in range(11)]
+    assert names[11:] == ["and 2 more files"]
+
+
+def test_a_batch_of_a_large_part_of_the_text_is_never_proposed(tmp_path: Path) -> None:
+    def propose(words: int) -> str:
+        run = MadeUp(tmp_path / str(words))
+        run.data(sets={"train": {"lines": 100, "target_words": words}})
+        slow = {"input": 0.0, "forward": 0.01, "backward": 0.01, "merge": 0.08, "update": 0.0}
+        run.launch(range(1, 61), workers=2, phases=lambda rank, step: slow)
+        return " ".join(one.what for one in make(run.folder).advice)
+
+    assert "batch.words=2000" in propose(20_000)
+    assert "batch.words" not in propose(19_999)

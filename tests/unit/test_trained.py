@@ -189,3 +189,50 @@ def test_the_answer_says_what_the_scores_leave_out(tmp_path: Path) -> None:
     text = trained.answer(Evidence(Record.open(tmp_path))).text
     assert "The scores are those of 200 of the 1,014 validation examples." in text
     assert "search.max_words cut the translation or reference of 3 of them" in text
+
+
+def test_a_verdict_from_few_sentences_is_called_unsure(tmp_path: Path) -> None:
+    write_run(tmp_path, 600, 50, plateau, bleu=flat_bleu, scatter=0.004)
+    report = make(tmp_path)
+    learning = next(sentence for sentence in report.verdict if "trained" in sentence)
+    assert learning.endswith("This is not sure: it is judged by only 50 sentences.")
+    assert "Each evaluation scores 50 sentences. That is few: the verdict is not sure" in report.answers[1].text
+    assert "only 50 sentences: the verdict is not sure" in report.answers[2].text
+    assert {report.answers[1].tone, report.answers[2].tone} == {"plain"}
+
+
+def test_a_verdict_from_many_sentences_says_how_many(tmp_path: Path) -> None:
+    write_run(tmp_path, 600, 50, plateau, bleu=flat_bleu, scatter=0.004)
+    MadeUp(tmp_path).data(sets={"validation": {"lines": 2000}})
+    report = make(tmp_path)
+    assert "Each evaluation scores 2,000 sentences." in report.answers[1].text
+    assert "not sure" not in " ".join([*report.verdict, report.answers[1].text, report.answers[2].text])
+
+
+def test_a_trained_model_whose_rate_is_spent_is_promised_no_gain(tmp_path: Path) -> None:
+    run = MadeUp(tmp_path)
+    run.config(train={"steps": 600}, schedule={"name": "linear", "warmup": 0})
+    scores = {step: {"loss": plateau(step), "sacrebleu": flat_bleu(step)} for step in range(50, 601, 50)}
+    run.launch(range(1, 601), workers=1, loss=plateau, scores=scores, rate=lambda step: 0.001 * (1 - step / 600))
+    text = make(tmp_path).answers[1].text
+    assert "continuing this run would change little" in text
+    assert "such a gain" not in text
+
+
+def test_evaluations_that_are_left_out_are_counted(tmp_path: Path) -> None:
+    run = MadeUp(tmp_path)
+    run.config(train={"steps": 400}, schedule={"warmup": 50})
+    scores = {step: {"loss": plateau(step), "sacrebleu": flat_bleu(step)} for step in range(50, 401, 50)}
+    run.launch(range(1, 401), workers=1, scores=scores)
+    run.write(0, "evaluation_stopped", step=400, attempt=1, seconds=3.0)
+    report = make(tmp_path)
+    figures = {figure.name: figure for answer in report.answers[:2] for figure in answer.figures}
+    assert figures["best loss"].measured.endswith("of 7 evaluations after the warm-up (1 during it left out)")
+    assert figures["evaluation"].measured == "sum of 8 evaluations, and of 1 more, interrupted before the end"
+
+
+def test_a_curve_with_a_limit_far_beyond_the_scores_is_not_printed(tmp_path: Path) -> None:
+    write_run(tmp_path, 600, 50, plateau, bleu=lambda step: 2.8 * step / 600)
+    measured = {figure.name: figure.measured for figure in make(tmp_path).answers[1].figures}
+    assert "too early to say to which limit" in measured["gain of twice the steps, sacrebleu"]
+    assert measured["gain of twice the steps, loss"].startswith("curve ")

@@ -21,6 +21,7 @@ from lockstep.explain.measures.curves import estimate_scatter
 from lockstep.explain.measures.loss_gap import OVERFITTING, LossGap
 from lockstep.explain.measures.wall_time import WallTime
 from lockstep.explain.reading.journal_file import get_seconds
+from lockstep.explain.reading.json_access import get_dict, get_number
 from lockstep.explain.reading.machines import list_link_probes
 from lockstep.explain.reading.record import Record
 from lockstep.explain.reading.steps import PHASES
@@ -31,6 +32,8 @@ HALVES = ("allreduce", "sharded", "resilient")
 """Strategies that can send gradients in half as many bytes."""
 ENOUGH_EVALUATIONS = 8
 """From this number on, half of the evaluations still make a curve."""
+LARGEST_BATCH = 0.1
+"""A larger share of the training set is never proposed as a batch: an epoch would have fewer than ten steps."""
 WALL_TIME, VALIDATION_LOSS = "wall time", "validation loss"
 
 
@@ -99,8 +102,9 @@ def _advise_on_step(record: Record, bottleneck: Bottleneck, training: float) -> 
     costs = {part: bottleneck.cost(part) if verdict.is_certain(part) else 0.0 for part in AVOIDABLE}
     noise = {part: verdict.noise.get(part, 0.0) * training for part in AVOIDABLE}
     advice = _advise_on_bytes(record, bottleneck, costs[NETWORK], training)
-    if bottleneck.workers > 1:
-        what = f"Exchange half as often: {_double_batch(record)}."
+    larger = _double_batch(record)
+    if bottleneck.workers > 1 and larger is not None:
+        what = f"Exchange half as often: {larger}."
         cost = f"{share(costs[NETWORK])} of a step goes to {verdict.activity(NETWORK)}"
         why = f"{cost}. Larger batches change how a model learns: check the score."
         advice.append(Advice(what, costs[NETWORK] * training / 2, WALL_TIME, why, noise[NETWORK] / 2))
@@ -108,7 +112,7 @@ def _advise_on_step(record: Record, bottleneck: Bottleneck, training: float) -> 
         why = "Other programs used the cores while this run trained, so its figures do not say which worker is slow."
         advice.append(Advice("Train with nothing else running on the machine.", None, "", why))
     elif bottleneck.workers > 1:
-        advice.append(_advise_on_imbalance(record, bottleneck, costs[IMBALANCE] * training, noise[IMBALANCE]))
+        advice += _advise_on_imbalance(record, bottleneck, costs[IMBALANCE] * training, noise[IMBALANCE])
     what = "Speed up the input: a faster disk, or fewer other programs on the machine."
     why = f"Waiting for the next batch costs {share(costs[INPUT])} of a step."
     advice.append(Advice(what, costs[INPUT] * training, WALL_TIME, why, noise[INPUT]))
@@ -123,11 +127,16 @@ def _advise_on_step(record: Record, bottleneck: Bottleneck, training: float) -> 
     return advice
 
 
-def _double_batch(record: Record) -> str:
-    """Returns the setting that doubles the batch."""
-    sizes = {name: record.setting(f"batch.{name}") for name in ("words", "sentences", "images")}
-    doubled = [f"batch.{name}={2 * size}" for name, size in sizes.items() if isinstance(size, int)]
-    return doubled[0] if doubled else "a larger batch"
+def _double_batch(record: Record) -> str | None:
+    """Returns the setting that doubles the batch; None where such a batch is too much of the training set."""
+    train = get_dict(get_dict(record.data.get("sets")).get("train"))
+    workers = len(record.hosts) if record.setting("batch.per") == "worker" else 1
+    for name, total in {"words": "target_words", "sentences": "lines", "images": "images"}.items():
+        size, available = record.setting(f"batch.{name}"), get_number(train.get(total))
+        if isinstance(size, int):
+            is_too_large = available is not None and 2 * size * workers > LARGEST_BATCH * available
+            return None if is_too_large else f"batch.{name}={2 * size}"
+    return "a larger batch"
 
 
 def _advise_on_bytes(record: Record, bottleneck: Bottleneck, network: float, training: float) -> list[Advice]:
@@ -150,21 +159,23 @@ def _estimate_wire_share(record: Record, bottleneck: Bottleneck) -> float:
     return 8 * sent / rates[-1] / bottleneck.step if rates and rates[-1] > 0 and bottleneck.step else 1.0
 
 
-def _advise_on_imbalance(record: Record, bottleneck: Bottleneck, gain: float, noise: float) -> Advice:
+def _advise_on_imbalance(record: Record, bottleneck: Bottleneck, gain: float, noise: float) -> list[Advice]:
     if record.setting("batch.balance") is False and record.unit != "images":
         why = "All workers wait for the one with the longest sentences."
-        return Advice("Divide the work evenly: batch.balance=true.", gain, WALL_TIME, why, noise)
+        return [Advice("Divide the work evenly: batch.balance=true.", gain, WALL_TIME, why, noise)]
     if bottleneck.steady and bottleneck.slowest is not None:
         hosts = record.hosts
         where = f" on {hosts[bottleneck.slowest]}" if bottleneck.slowest < len(hosts) else ""
         why = "It computes longer than the others on the same work: another program, a slower device, or throttling."
-        return Advice(f"Make worker {bottleneck.slowest}{where} as fast as the others.", gain, WALL_TIME, why, noise)
+        return [Advice(f"Make worker {bottleneck.slowest}{where} as fast as the others.", gain, WALL_TIME, why, noise)]
     why = (
         "The slowest worker varies. Differences between workers average out in larger batches, roughly with the "
         "square root of the size."
     )
-    saved = 1 - 0.5**0.5
-    return Advice(f"Even out the work: {_double_batch(record)}.", gain * saved, WALL_TIME, why, noise * saved)
+    saved, larger = 1 - 0.5**0.5, _double_batch(record)
+    if larger is None:
+        return []
+    return [Advice(f"Even out the work: {larger}.", gain * saved, WALL_TIME, why, noise * saved)]
 
 
 def _advise_on_wall_time(record: Record, wall: WallTime) -> list[Advice]:

@@ -7,6 +7,7 @@ from pydantic import JsonValue
 
 from lockstep.explain.answer import Chart, Figure, make_figure
 from lockstep.explain.formatting import count, number, plural
+from lockstep.explain.measures.convergence import FEW_EXAMPLES
 from lockstep.explain.pages.charts import draw_bars
 from lockstep.explain.reading.json_access import get_dict, get_number, list_dicts
 from lockstep.explain.reading.record import Record
@@ -88,7 +89,7 @@ def _describe_change(scores: list[dict[str, JsonValue]], text: str) -> str | Non
     if after is None:
         return None
     if before is None:
-        return f"On the {TEXTS[text]} sacreBLEU is {_round(after)}."
+        return f"On the {TEXTS[text]} sacreBLEU is {_round(after)}.{_describe_doubt(scores, text)}"
     verb = "rose" if after > before else "fell" if after < before else "stayed"
     change = f"{verb} from {_round(before)} to {_round(after)}" if verb != "stayed" else f"stayed at {_round(after)}"
     chrf = [_find(scores, text, model, "chrf") for model in ("start", "result")]
@@ -97,7 +98,14 @@ def _describe_change(scores: list[dict[str, JsonValue]], text: str) -> str | Non
     )
     how_much = "most" if after < before / 2 else "some"
     forgotten = f": the model has forgotten {how_much} of what it knew" if text == "old" and after < before else ""
-    return f"On the {TEXTS[text]} sacreBLEU {change}{detail}{forgotten}."
+    return f"On the {TEXTS[text]} sacreBLEU {change}{detail}{forgotten}.{_describe_doubt(scores, text)}"
+
+
+def _describe_doubt(scores: list[dict[str, JsonValue]], text: str) -> str:
+    sentences = _find(scores, text, "result", "sentences")
+    if sentences is None or sentences >= FEW_EXAMPLES:
+        return ""
+    return f" It has only {plural(sentences, 'sentence')}: a difference of a few points may be chance."
 
 
 def _list_figures(scores: list[dict[str, JsonValue]], place: str) -> list[Figure]:

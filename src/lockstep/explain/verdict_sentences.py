@@ -35,10 +35,11 @@ def _describe_run(summary: Summary, wall_seconds: float) -> str:
 def _describe_learning(summary: Summary, convergence: Convergence, gap: LossGap) -> str:
     if summary.best_score is None:
         return "How well the model learned is not known: nothing was evaluated."
-    score = _describe_score(summary, summary.best_score)
+    score, doubt = _describe_score(summary, summary.best_score), _describe_doubt(convergence)
     if gap.verdict == OVERFITTING and gap.best is not None:
         turn = count(gap.steps[gap.best])
-        return f"The model is overfitting: its validation loss was lowest at step {turn} and has risen since; {score}."
+        since = f"its validation loss was lowest at step {turn} and has risen since"
+        return f"The model is overfitting: {since}; {score}.{doubt}"
     training = {TRAINED: "The model is trained", LEARNING: "The model is still learning"}.get(
         convergence.verdict, "It is too early to say whether the model is fully trained"
     )
@@ -46,7 +47,13 @@ def _describe_learning(summary: Summary, convergence: Convergence, gap: LossGap)
         WIDENING: "the gap between training and validation loss widens",
         NOT_OVERFITTING: "there is no overfitting",
     }.get(gap.verdict, "overfitting cannot be judged yet")
-    return f"{training}, and {overfitting}; {score}."
+    return f"{training}, and {overfitting}; {score}.{doubt}"
+
+
+def _describe_doubt(convergence: Convergence) -> str:
+    if not convergence.has_few_examples or not convergence.examples:
+        return ""
+    return f" This is not sure: it is judged by only {plural(convergence.examples, convergence.noun)}."
 
 
 def _describe_score(summary: Summary, best_score: float) -> str:

@@ -87,6 +87,11 @@ def _describe_held_out(data: Facts, key: str, noun: str) -> str:
 
 
 def _list_files(files: list[Facts]) -> list[Figure]:
+    """Returns a figure for each of the first files, and one for all others together."""
+    listed = files if len(files) <= MOST_FILES else files[: MOST_FILES - 1]
+    others = files[len(listed) :]
+    size = sum(_get(file, "bytes") for file in others)
+    rest = [make_figure(f"and {count(len(others))} more files", size, megabytes, "data.json")] if others else []
     return [
         make_figure(
             f"file {str(file.get('path', '')).rpartition('/')[2]}",
@@ -94,8 +99,8 @@ def _list_files(files: list[Facts]) -> list[Figure]:
             megabytes,
             f"{file.get('set', '')}, SHA-256 {str(file.get('sha256', ''))[:16]}".removeprefix(", "),
         )
-        for file in files[:MOST_FILES]
-    ]
+        for file in listed
+    ] + rest
 
 
 def _list_text_figures(train: Facts, languages: list[str]) -> list[Figure]:

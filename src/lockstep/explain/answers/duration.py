@@ -3,7 +3,7 @@
 from lockstep.explain.answer import Answer, Chart, Figure, make_figure
 from lockstep.explain.evidence import Evidence
 from lockstep.explain.formatting import count, plural, seconds, share, timestamp
-from lockstep.explain.measures.wall_time import WallTime
+from lockstep.explain.measures.wall_time import EVENTS, WallTime
 from lockstep.explain.pages import charts
 from lockstep.explain.reading.record import Record
 from lockstep.explain.reading.steps import PHASES
@@ -39,7 +39,7 @@ def _list_figures(record: Record, wall: WallTime) -> list[Figure]:
     figures = [make_figure("wall time", wall.total, seconds, how)]
     measured = {
         "start": "first line of each launch to its first step: build the model, load a checkpoint",
-        "evaluation": f"sum of {plural(len(record.primary.select_events('evaluation')), 'evaluation')}",
+        "evaluation": _describe_evaluations(record),
         "checkpoints": f"sum of {plural(len(record.primary.select_events('checkpoint')), 'checkpoint')}",
         "probes": "measuring the model's FLOP/s and the network",
         "other": "the rest of the wall time: journal, progress, waiting at the end",
@@ -60,6 +60,15 @@ def _list_figures(record: Record, wall: WallTime) -> list[Figure]:
         how = f"{count(wall.steps_left)} steps left times the pace"
         figures.append(make_figure("time to the goal", wall.eta, seconds, how))
     return figures
+
+
+def _describe_evaluations(record: Record) -> str:
+    """Says what the seconds of the evaluations add up: also those that gave no scores, or scores of undone steps."""
+    finished, stopped = (len(record.primary.select_events(kind)) for kind in EVENTS["evaluation"])
+    repeated = finished - len(record.evaluations)
+    text = f"sum of {plural(finished, 'evaluation')}"
+    text += f", {count(repeated)} of them of steps that were undone or evaluated again" if repeated > 0 else ""
+    return text + (f", and of {count(stopped)} more, interrupted before the end" if stopped else "")
 
 
 def _describe_rest(record: Record, wall: WallTime) -> str:

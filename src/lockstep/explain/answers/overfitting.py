@@ -4,7 +4,7 @@ import numpy as np
 
 from lockstep.explain.answer import Answer, Chart, Figure, Tone, make_figure, make_missing_figure
 from lockstep.explain.evidence import Evidence
-from lockstep.explain.formatting import count, number, precise, share
+from lockstep.explain.formatting import count, number, plural, precise, share
 from lockstep.explain.measures.loss_gap import (
     NOT_OVERFITTING,
     OVERFITTING,
@@ -28,7 +28,10 @@ def answer(evidence: Evidence) -> Answer:
             f" The training loss is measured with {' and '.join(causes)}, the validation loss without: how the gap changes "
             f"matters, not its size."
         )
-    tone = tones.get(gap.verdict, "unknown")
+    tone, convergence = tones.get(gap.verdict, "unknown"), evidence.convergence
+    if convergence.has_few_examples and convergence.examples:
+        examples = plural(convergence.examples, convergence.noun)
+        tone, text = "plain", f"{text} The validation loss is that of only {examples}: the verdict is not sure."
     return Answer(QUESTION, gap.verdict, text, tone, _list_figures(gap), _draw_losses(record, gap))
 
 

@@ -12,6 +12,7 @@ from lockstep.explain.reading.json_access import get_dict
 from lockstep.explain.reading.record import Record
 from lockstep.explain.reading.steps import Column
 from lockstep.run.best import Evaluation, find_best
+from lockstep.run.standing import as_integer
 
 TRAINED, LEARNING = "trained", "still learning"
 WORTH_LOSS = 0.01
@@ -21,6 +22,9 @@ WORTH_SCORE = 0.005
 UNTAUGHT = 0.9
 """A model that gives all pieces or classes the same probability has a loss of ln(their number). Above this share of it,
 nothing has been learned yet."""
+
+FEW_EXAMPLES = 100
+"""Scores of fewer sentences or images vary so much by chance that they decide nothing for sure."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class ScoreSeries:
     curve: Curve | None
     gain: Estimate | None  # predicted by the curve, for twice the steps
     recent_gain: Estimate | None  # of the last evaluations, per doubling of the steps
+    left_out: int = 0  # evaluations during the warm-up
 
     @property
     def verdict(self) -> str:
@@ -58,6 +63,12 @@ class Convergence:
     loss: ScoreSeries
     score: ScoreSeries | None
     rate_spent: bool  # the learning rate has decayed to almost zero, so that more steps change nothing
+    examples: int | None = None  # that every evaluation scores, where it is known
+    noun: str = "sentence"
+
+    @property
+    def has_few_examples(self) -> bool:
+        return self.examples is not None and self.examples < FEW_EXAMPLES
 
 
 def judge_convergence(record: Record) -> Convergence:
@@ -68,13 +79,21 @@ def judge_convergence(record: Record) -> Convergence:
     rates = steps.rate[np.isfinite(steps.rate)]
     spent = len(rates) > 1 and rates[-1] < 0.05 * rates.max()
     verdict, reason = _decide(record, loss, score)
-    return Convergence(verdict, reason, loss, score, bool(spent))
+    noun = "image" if record.unit == "images" else "sentence"
+    return Convergence(verdict, reason, loss, score, bool(spent), _count_examples(record), noun)
+
+
+def _count_examples(record: Record) -> int | None:
+    scored = as_integer(record.evaluations[-1].get("scored")) if record.evaluations else None
+    sets = get_dict(record.data.get("sets"))
+    judged = get_dict(sets.get("validation") or sets.get("test"))
+    return scored or as_integer(judged.get("lines")) or as_integer(judged.get("images"))
 
 
 def _measure_series(record: Record, name: str, higher: bool) -> ScoreSeries:
     steps, values = record.scores(name)
     warmup = record.setting("schedule.warmup")
-    after = steps > (warmup if isinstance(warmup, int) else 0)
+    after, evaluated = steps > (warmup if isinstance(warmup, int) else 0), len(steps)
     if after.sum() >= 5:
         steps, values = steps[after], values[after]
     best = find_best((one for one in record.list_evaluations(name) if one.step in steps), higher)
@@ -86,7 +105,8 @@ def _measure_series(record: Record, name: str, higher: bool) -> ScoreSeries:
         scale, worth = math.inf, WORTH_LOSS * abs(float(values[-1])) if len(values) else 0.0
     curve, slope = fit_curve(steps, values, 0.0, scale), fit_slope(steps, values)
     gain = curve.predict_change().scale(sign) if curve else None
-    return ScoreSeries(name, higher, steps, values, best, worth, curve, gain, slope.scale(sign) if slope else None)
+    recent = slope.scale(sign) if slope else None
+    return ScoreSeries(name, higher, steps, values, best, worth, curve, gain, recent, evaluated - len(steps))
 
 
 def _decide(record: Record, loss: ScoreSeries, score: ScoreSeries | None) -> tuple[str, str]:
