@@ -2,11 +2,36 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, JsonValue, PlainValidator
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, JsonValue, PlainValidator
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticCustomError
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+_NESTED = ("schema", "fields", "choices", "items_schema", "keys_schema", "values_schema")
+"""Where a core schema contains other ones."""
+
+
+def _refuse_boolean(value: object) -> object:
+    """YAML reads `yes` and `no` as booleans, and pydantic would take them as 1 and 0."""
+    if isinstance(value, bool):
+        raise PydanticCustomError("boolean_as_number", "it must be a number")
+    return value
+
+
+def _guard_numbers(part: Any) -> Any:
+    """Returns a core schema, or a part of one, in which no number takes a boolean."""
+    if isinstance(part, list | tuple):
+        return type(part)(_guard_numbers(one) for one in part)
+    if not isinstance(part, dict):
+        return part
+    kind = part.get("type")
+    if kind in ("int", "float"):
+        return core_schema.no_info_before_validator_function(_refuse_boolean, part)
+    if kind == "function-before" and part["function"]["function"] is _refuse_boolean:
+        return part
+    nested = _NESTED if isinstance(kind, str) else part  # the fields of a model have no type of their own
+    return part | {key: _guard_numbers(part[key]) for key in nested if key in part}
 
 
 class Settings(BaseModel):
@@ -15,6 +40,11 @@ class Settings(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True, allow_inf_nan=False
     )
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema: CoreSchema = _guard_numbers(handler(source))
+        return schema
 
 
 class NamedSettings(Settings):

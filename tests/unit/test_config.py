@@ -84,6 +84,11 @@ def test_no_similar_setting_is_proposed_if_there_is_none() -> None:
         ("train.steps=many", "train.steps='many' is wrong: it must be a whole number"),
         ("train.steps=1.5", "train.steps=1.5 is wrong: it must be a whole number"),
         ("train.steps=0", "train.steps=0 is wrong: it must be at least 1"),
+        ("batch.words=true", "batch.words=true is wrong: it must be a whole number or null"),
+        ("schedule.warmup=no", "schedule.warmup=false is wrong: it must be a whole number"),
+        ("model.dropout=yes", "model.dropout=true is wrong: it must be a number"),
+        ("optimizer.betas=[true, 0.9]", "item 1 of optimizer.betas, true, is wrong: it must be a number"),
+        ("schedule.drops=[3, true]", "item 2 of schedule.drops, true, is wrong: it must be a whole number"),
         ("train.steps=[1]", "train.steps=[1] is wrong: it must be a whole number"),
         ("model.dropout=1", "model.dropout=1 is wrong: it must be less than 1"),
         ("model.norm=middle", "model.norm='middle' is wrong: it must be 'pre' or 'post'"),
@@ -600,3 +605,23 @@ def test_a_run_folder_is_not_a_config_file(tmp_path: Path) -> None:
     with pytest.raises(LockstepError, match="is a folder, not a config file") as caught:
         load(tmp_path, [])
     assert caught.value.remedy == f"`lockstep train --run {tmp_path}` continues this run."
+
+
+def test_no_number_takes_a_boolean() -> None:
+    """Every setting that is a number, alone or in a list, and is not also true or false."""
+    for name, info in list_fields():
+        kind = str(info.annotation)
+        if info.annotation in (int, float) or re.fullmatch(r"(int|float) \| None", kind):
+            group, _, setting = name.rpartition(".")
+            variants = VARIANTS.get(group, {}).items()
+            owner = next((f"{group}.name={one}" for one, cls in variants if setting in cls.model_fields), "")
+            message = refused(*filter(None, [owner]), f"{name}=true")
+            assert f"{name}=true is wrong: it must be a" in message, message
+
+
+def test_a_warmup_that_does_not_end_is_noticed() -> None:
+    notice = config("schedule.warmup=7200", "train.steps=6").warmup_notice
+    assert notice is not None
+    assert "schedule.warmup=7200" in notice
+    assert "train.steps=6" in notice
+    assert config("schedule.warmup=6", "train.steps=6").warmup_notice is None
