@@ -34,7 +34,7 @@ TORCHRUN = [
     "lockstep",
     "--",
 ]
-OURS = re.compile(r"Starting: |step \d|Evaluations take|Nothing to do|\s*$")
+OURS = re.compile(r"Starting: |step \d|Evaluations take|The warm-up |Nothing to do|\s*$")
 
 
 @pytest.fixture

@@ -86,3 +86,15 @@ def test_without_a_schedule_the_answer_is_not_known(tmp_path: Path) -> None:
     MadeUp(tmp_path).launch(range(1, 21))
     (tmp_path / "config.yaml").write_text(json.dumps({"train": {"steps": 20}}))
     assert answer_rate(tmp_path).short == "not known"
+
+
+@pytest.mark.parametrize("name", ["cosine", "linear", "constant", "inverse_sqrt"])
+def test_a_warmup_longer_than_the_run_is_described_truthfully(tmp_path: Path, name: str) -> None:
+    run = MadeUp(tmp_path)
+    run.config(schedule={"name": name, "warmup": 7200}, train={"steps": 6})
+    run.launch(range(1, 7), rate=lambda step: 0.001 * step / 7200)
+    answer = answer_rate(tmp_path)
+    assert "The warm-up of 7,200 steps does not end within the 6 steps of the run" in answer.text
+    assert "follows the formula at every step" in answer.text
+    assert "at step 6, before the warm-up does" in answer.text or name in ("constant", "inverse_sqrt")
+    assert "zero at step 6" not in answer.text

@@ -53,6 +53,8 @@ def train(
     """
     from lockstep.cli.common import read_config
     from lockstep.errors import LockstepError
+    from lockstep.notices import warn
+    from lockstep.run import environment_variables
 
     words = config or []
     if run is None and words and "=" not in words[0]:
@@ -63,6 +65,8 @@ def train(
     elif servers:
         remedy = "Leave it out, or set strategy.name=server."
         raise LockstepError(f"--servers is not for strategy.name={settings.strategy.name}.", remedy, code=2)
+    if settings.warmup_notice is not None and environment_variables.rank() == 0:
+        warn(settings.warmup_notice)
     run_training(settings, run or "", workers, port, as_json)
 
 

@@ -75,6 +75,17 @@ class RunConfig(Settings):
             return self.task
         return "translation" if self.data.images is None else "classification"
 
+    @property
+    def warmup_notice(self) -> str | None:
+        """What to say about a warm-up that does not end within the run. It is no error: the run may be extended."""
+        warmup, steps = self.schedule.warmup, self.train.steps
+        if warmup <= steps:
+            return None
+        return (
+            f"The warm-up (schedule.warmup={warmup}) does not end within train.steps={steps}: the learning rate rises to "
+            "the last step and never reaches its peak."
+        )
+
     def to_yaml(self) -> str:
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from lockstep.explain.answer import Answer, Chart, Figure, Tone, make_figure
 from lockstep.explain.evidence import Evidence
-from lockstep.explain.formatting import compact, count, share
+from lockstep.explain.formatting import compact, count, plural, share
 from lockstep.explain.measures.schedule_formula import (
     DEVIATION,
     ROUNDING,
@@ -60,7 +60,13 @@ def _write_text(record: Record, schedule: ScheduleFormula, deviation: float, cha
         text += f" The journal deviates from the formula by up to {share(deviation)} of the peak."
     else:
         text += " The journal follows the formula at every step."
-    if record.last_step < schedule.warmup:
+    goal = record.setting("train.steps")
+    if isinstance(goal, int) and goal < schedule.warmup:
+        text += (
+            f" The warm-up of {count(schedule.warmup)} steps does not end within the {plural(goal, 'step')} of the run: "
+            "the peak is never reached. A smaller schedule.warmup would let it learn faster."
+        )
+    elif record.last_step < schedule.warmup:
         text += f" The run is still in the warm-up, which takes {count(schedule.warmup)} steps."
     if changed:
         text += (

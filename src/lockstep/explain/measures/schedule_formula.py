@@ -81,12 +81,19 @@ class ScheduleFormula:
         return float(self.at(np.array([float(max(self.warmup, 1))]))[0])
 
     @property
+    def _ends_in_warmup(self) -> bool:
+        """Whether a schedule that would decay until the last step has no step left for it."""
+        return self.name in TO_THE_END and 0 < self.steps <= self.warmup
+
+    @property
     def _drops_text(self) -> str:
         return ", ".join(count(step) for step in self.drops) or "none"
 
     @property
     def formula(self) -> str:
         warmup, peak = max(self.warmup, 1), compact(self.peak)
+        if self._ends_in_warmup:
+            return f"{peak} * step / {warmup}"
         if self.name == "noam":
             return f"{compact(self.factor)} * {self.width}^-0.5 * min(step^-0.5, step * {warmup}^-1.5)"
         falls = {
@@ -106,6 +113,9 @@ class ScheduleFormula:
             if self.warmup
             else f"It starts at its peak of {compact(self.highest)}, without a warm-up"
         )
+        if self._ends_in_warmup:
+            reached = "with the warm-up" if self.steps == self.warmup else "before the warm-up does"
+            return f"{rise}, but the run ends at step {count(self.steps)}, {reached}: the rate never decays."
         end = "zero" if not self.floor else f"{share(self.floor)} of the peak"
         root = "and then decays with the inverse square root of the step: half the rate at four times the steps"
         fall = {
