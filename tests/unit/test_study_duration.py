@@ -24,8 +24,8 @@ def test_the_range_grows_with_rounds_steps_and_batches() -> None:
 @pytest.mark.parametrize("minutes", [1, 3, 10, 30, 60, 120])
 def test_what_is_planned_fits_and_what_was_left_out_is_said(minutes: int) -> None:
     matrix, left_out = fit_into(MATRIX, PROBE, 60 * minutes)
-    may_last = PROBE.estimate_matrix(matrix)[1]
-    assert may_last <= 60 * minutes or "may take longer" in left_out[-1]
+    smallest, _ = fit_into(MATRIX, PROBE, 0.0)
+    assert PROBE.estimate_middle(matrix) <= 60 * minutes or matrix == smallest
     assert is_part_of(matrix, MATRIX), "the same command continues it"
     names = [text.partition(":")[0] for text in left_out]
     assert len(names) == len(set(names)), "each kind is named once, as it is at the end"
@@ -46,3 +46,10 @@ def test_rounds_go_first_and_the_steps_of_local_stay_a_multiple() -> None:
     matrix, left_out = fit_into(replace(MATRIX, strategies=("local:every=10",)), PROBE, 1.0)
     assert matrix.steps == 20
     assert left_out[0] == "rounds: only 1"
+
+
+@pytest.mark.parametrize(("workers", "kept"), [((1, 2), (1, 2)), ((1, 2, 4), (1, 2)), ((2, 4), (2,)), ((1,), (1,))])
+def test_one_worker_and_several_always_stay(workers: tuple[int, ...], kept: tuple[int, ...]) -> None:
+    matrix, _ = fit_into(replace(MATRIX, workers=workers), PROBE, 1.0)
+    assert matrix.workers == kept
+    assert (matrix.rounds, matrix.steps, matrix.strategies) == (1, 5, ("allreduce",))

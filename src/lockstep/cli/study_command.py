@@ -1,5 +1,6 @@
 """`lockstep study`."""
 
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -77,7 +78,8 @@ def run_study(
         float | None,
         typer.Option(
             min=0.1,
-            help="Measure what fits into so many minutes: fewer rounds first, then fewer steps and combinations.",
+            help="Measure what fits into so many minutes: fewer rounds first, then fewer steps and combinations. "
+            "One worker and several are always measured.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
@@ -151,6 +153,10 @@ def _plan_duration(
     console.print(text, highlight=False, markup=False)
     for what in left_out:
         console.print(f"Left out for --minutes {minutes:g}: {what}.", highlight=False, markup=False)
+    needed = probe.estimate_middle(matrix)
+    if minutes is not None and needed > 60 * minutes:
+        text = f"Nothing more can be left out: this study needs about --minutes {math.ceil(needed / 60)}."
+        console.print(text, highlight=False, markup=False)
     return matrix
 
 

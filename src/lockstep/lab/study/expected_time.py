@@ -36,6 +36,10 @@ class Probe:
         ranges = [self.estimate(cell, matrix) for cell in matrix.list_cells()]
         return matrix.rounds * sum(low for low, _ in ranges), matrix.rounds * sum(high for _, high in ranges)
 
+    def estimate_middle(self, matrix: Matrix) -> float:
+        """Returns the middle of that range."""
+        return sum(self.estimate_matrix(matrix)) / 2
+
 
 def describe_range(low: float, high: float) -> str:
     """Returns `12 to 25 minutes`, or seconds for short times."""
@@ -45,18 +49,13 @@ def describe_range(low: float, high: float) -> str:
 
 
 def fit_into(matrix: Matrix, probe: Probe, seconds: float) -> tuple[Matrix, list[str]]:
-    """Returns the part of a study whose longest expected time fits, and what was left out: first rounds, then steps, then
-    batches, links, strategies and worker counts from the end. One round of the smallest part always stays."""
-
-    def fits(some: Matrix) -> bool:
-        return probe.estimate_matrix(some)[1] <= seconds
-
+    """Returns the part of a study whose expected time fits, and what was left out: first rounds, then steps, then batches,
+    links, strategies and worker counts from the end. One round of the smallest part always stays, with one worker alone and
+    with several: without them there is no speed-up to explain. Even that may not fit."""
     left_out = list[str]()
-    while not fits(matrix) and (smaller := _shrink(matrix)) is not None:
+    while probe.estimate_middle(matrix) > seconds and (smaller := _shrink(matrix)) is not None:
         matrix, what = smaller
         left_out = [text for text in left_out if text.partition(":")[0] != what.partition(":")[0]] + [what]
-    if not fits(matrix):
-        left_out.append("even so the study may take longer: nothing more can be left out")
     return matrix, left_out
 
 
@@ -85,6 +84,6 @@ def _shrink(matrix: Matrix) -> tuple[Matrix, str] | None:
         ("workers", matrix.workers, lambda: replace(matrix, workers=matrix.workers[:-1])),
     ]
     for name, values, make in shorten:
-        if len(values) > 1:
+        if len(values) > 1 and (name != "workers" or matrix.workers[-2] > 1):
             return make(), f"{name}: only {', '.join(map(str, values[:-1]))}"
     return None
