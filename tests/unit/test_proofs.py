@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from proofs import count_proven, read_recorded
 
-from lockstep.explain.ablation_proof import JournalCost
+from lockstep.errors import LockstepError
+from lockstep.explain.ablation_proof import CostRange, JournalCost
 from lockstep.explain.reading.steps import Column
 from lockstep.explain.report import make, render_text
 from lockstep.lab.proof_decision import Circumstances, decide, find_student_quantile
-from lockstep.lab.prove import COMPARED, ORDERS, Proof, judge
+from lockstep.lab.prove import COMPARED, ORDERS, Proof, judge, prove
 from lockstep.lab.trial import Trial
 from madeup import PLAIN, MadeUp
 
@@ -232,3 +233,35 @@ def test_a_proof_of_an_earlier_version_proves_nothing(tmp_path: Path) -> None:
     assert report.bottleneck is not None
     assert report.verdict[-1] == report.bottleneck.sentence()
     assert "trials of an earlier version have no interval: step 100 ms." in render_text(report)
+
+
+def test_an_interval_is_at_most_a_step_to_both_sides() -> None:
+    rounds = [
+        {"full": np.full((2, 9), full), "communication": np.full((2, 9), 1.0), "input": np.full((2, 9), 1.0)}
+        for full in (0.5, 2.0)
+    ]
+    for cost in decide(rounds, AGREES).costs.values():
+        assert -1.0 <= cost.low <= cost.value <= cost.high <= 1.0
+    assert decide(rounds, AGREES).costs["network"].describe("input").endswith("vary too much for an interval)")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (0.08, 0.16, "(8.0 % to 16.0 %)"),
+        (0.08, 0.99999, "(at least 8.0 %, no upper bound)"),
+        (-1.0, 0.16, "(at most 16.0 %)"),
+    ],
+)
+def test_ends_that_bound_nothing_are_not_printed(low: float, high: float, text: str) -> None:
+    assert CostRange(0.12, low, high).describe("input") == f"input costs 12.0 % of a step {text}"
+
+
+def test_a_missing_folder_and_a_wrong_link_are_refused_before_any_round(tmp_path: Path) -> None:
+    said = list[str]()
+    with pytest.raises(LockstepError, match="does not exist"):
+        prove(tmp_path / "nowhere", say=said.append)
+    MadeUp(tmp_path).launch(range(1, 9))
+    with pytest.raises(LockstepError, match="'fast' is not the rate of a link"):
+        prove(tmp_path, link="fast", say=said.append)
+    assert said == []

@@ -22,6 +22,8 @@ LABELS = {
 TOLERANCE = 0.10
 """Trials and journal may differ by this share of a step beyond their intervals: a journal does not see how much an exchange
 slows computing while both overlap."""
+UNBOUNDED = 0.995
+"""An interval that ends beyond this share of a step bounds nothing: no cost is more than the step."""
 _ACTIVITIES = {NETWORK: "the exchange", INPUT: "the input", IMBALANCE: "imbalance"}
 
 
@@ -37,7 +39,16 @@ class CostRange:
         """Returns `input costs 12.0 % of a step (8.0 % to 16.0 %)`."""
         if not math.isfinite(self.low) or not math.isfinite(self.high):
             return f"{what} costs {share(self.value)} of a step in the only round"
-        return f"{what} costs {share(self.value)} of a step ({share(self.low)} to {share(self.high)})"
+        return f"{what} costs {share(self.value)} of a step ({self._describe_interval()})"
+
+    def _describe_interval(self) -> str:
+        if self.low <= -1:
+            return (
+                "the rounds vary too much for an interval" if self.high > UNBOUNDED else f"at most {share(self.high)}"
+            )
+        if self.high > UNBOUNDED:
+            return f"at least {share(self.low)}, no upper bound"
+        return f"{share(self.low)} to {share(self.high)}"
 
 
 @dataclass(frozen=True)

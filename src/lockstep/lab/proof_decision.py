@@ -99,10 +99,13 @@ def _measure_excess(silent: Column, number: int) -> tuple[float, int | None]:
 
 
 def _make_range(cause: str, sample: Column) -> CostRange:
-    """Returns the mean of the rounds and its interval as shares of a step."""
+    """Returns the mean of the rounds and its interval as shares of a step, at most a step to both sides. With one round the
+    interval is infinite."""
     middle, half = float(sample.mean()), find_half_width(sample)
     ends = np.array([middle, middle - half, middle + half])
-    return CostRange(*(ends if cause == IMBALANCE else 1 - np.exp(-ends)).tolist())
+    with np.errstate(over="ignore"):
+        shares = ends if cause == IMBALANCE else 1 - np.exp(-ends)
+    return CostRange(*(shares if len(sample) < 2 else np.clip(shares, -1.0, 1.0)).tolist())
 
 
 def find_half_width(sample: Column) -> float:

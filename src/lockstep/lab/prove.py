@@ -19,7 +19,7 @@ from lockstep.explain.measures.bottleneck import AVOIDABLE, IMBALANCE, NOT_PROVE
 from lockstep.explain.reading.record import Record
 from lockstep.explain.reading.steps import Column
 from lockstep.files import read_json, write_json
-from lockstep.lab.emulated_network import EmulatedNetwork
+from lockstep.lab.emulated_network import EmulatedNetwork, check_can_emulate, parse_rate
 from lockstep.lab.proof_decision import NAMES, Circumstances, Decision, decide
 from lockstep.lab.trial import Trial, make_trial_settings, run_trial
 from lockstep.run.directory import RunDirectory
@@ -73,6 +73,11 @@ def prove(
 ) -> Proof:
     """Runs the compared trials in every round, so that other load on the machine affects them alike, and saves the proof in
     the run directory. With `link` every worker is an emulated host behind a link of that rate."""
+    if not folder.exists():
+        raise LockstepError(f"The folder {folder} does not exist.", "Name the folder of a run.", code=2)
+    if link is not None:
+        parse_rate(link)
+        check_can_emulate()
     run = RunDirectory(folder)
     launch = read(run.journal).last_launch
     if launch is None or not run.config.exists():
@@ -106,7 +111,7 @@ def _list_kinds(run: RunDirectory, launch: Line) -> dict[str, _Kind]:
         "full": _Kind("the job as it is", [], workers, servers),
         "communication": _Kind("without communication", [], workers, servers, "communication"),
         "input": _Kind("with free input", [], workers, servers, "input"),
-        "alone": _Kind("one worker alone", alone, 1, 0),
+        "alone": _Kind("one worker alone (in every third round)", alone, 1, 0),
     }
 
 
