@@ -54,13 +54,13 @@ def _cells(row: "PlanRow") -> list[str]:
         seconds(row.step_seconds),
         f"{number(1e3 * row.low, 2)}-{number(1e3 * row.high, 2)}",
         count(row.words_per_second),
-        f"{number(row.speedup)}x",
+        f"{number(row.speedup, 3 if row.speedup >= 0.1 else 2)}x",
         share(row.exposed / row.step_seconds),
     ]
     if row.seconds is not None:
         cells.append(seconds(row.seconds))
     if row.dollars is not None:
-        cells.append(number(row.dollars))
+        cells.append(number(row.dollars, 2))
     return cells
 
 

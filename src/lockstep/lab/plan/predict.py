@@ -206,7 +206,9 @@ def recommend(rows: Sequence[PlanRow], link: str, workers: int) -> list[str]:
     best = max(candidates, key=lambda row: row.speedup)
     if best.speedup < 1:
         times = f"one worker alone is {number(1 / best.speedup)} times as fast as the best of these strategies"
-        return [f"Do not use {workers:,} workers on {link}: {times}, {best.name} {_format_speedup(best)}."]
+        is_certain = best.speedup * best.step_seconds / best.low < 1
+        advice = f"{'Do not' if is_certain else 'Probably do not'} use {workers:,} workers on {link}"
+        return [f"{advice}: {times}, {best.name} {_format_speedup(best)}."]
     if plain.efficiency >= ENOUGH:
         return [f"{where}: plain allreduce is enough, with a predicted speed-up of {_format_speedup(plain)}."]
     options = []
