@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from lockstep import demo_corpus
+from lockstep.cli.describe_command import describe_cleaning
 from lockstep.data.corpus import binary_corpus as corpus_module
 from lockstep.data.corpus import prepare as prepare_module
 from lockstep.data.corpus.binary_corpus import Corpus
@@ -97,6 +98,17 @@ def test_a_prepared_corpus_holds_the_text(text: Path, tmp_path: Path) -> None:
     assert [(Path(file["path"]).name, file["bytes"]) for file in facts["files"]] == [
         (name, (text / name).stat().st_size) for name in ("train.en", "train.de", "val.en", "val.de")
     ]
+
+
+def test_a_vocabulary_that_is_too_large_for_the_text_is_made_smaller(text: Path, tmp_path: Path) -> None:
+    settings = make_settings(text, tmp_path / "c", vocabulary={"size": 5000})
+    corpus = prepare(settings)
+    size = corpus.facts["vocabulary"]["size"]
+    assert corpus.vocabulary.size == size < 5000
+    sentence = f"{size:,} pieces: the text has too few for the 5,000 of data.vocabulary.size."
+    assert sentence in describe_cleaning(corpus.facts)
+    assert prepare(settings).digest == prepare(settings, force=True).digest == corpus.digest
+    assert describe_cleaning(prepare(make_settings(text, tmp_path / "d")).facts) == []
 
 
 def test_removed_training_pairs_are_counted(text: Path, tmp_path: Path) -> None:

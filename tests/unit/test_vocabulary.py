@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.data.corpus.vocabulary import ALL_CORES, Vocabulary, choose_sample, train
+from lockstep.data.corpus.vocabulary import ALL_CORES, Vocabulary, choose_sample, train, train_to_fit
 from lockstep.data.data_settings import VocabularySettings
 from lockstep.errors import LockstepError
 
@@ -81,6 +81,17 @@ def test_a_vocabulary_that_is_too_large_names_the_largest_possible(kind: str) ->
     size = int(caught.value.remedy.split(" or less")[0].split()[-1])
     model = train(VocabularySettings.model_validate({"size": size, "kind": kind}), sentences(50))
     assert Vocabulary(model).size == size
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+@pytest.mark.parametrize("count", [1, 3, 50])
+def test_text_with_too_few_pieces_gives_as_many_as_it_has(kind: str, count: int) -> None:
+    wanted = VocabularySettings.model_validate({"size": 9000, "kind": kind})
+    models = [train_to_fit(wanted, lambda: sentences(count)) for _ in range(2)]
+    assert models[0] == models[1]
+    assert 260 < Vocabulary(models[0]).size < 9000
+    enough = wanted.model_copy(update={"size": 340})
+    assert train_to_fit(enough, sentences) == train(enough, sentences())
 
 
 def test_a_vocabulary_that_is_too_small_names_the_smallest_possible() -> None:

@@ -80,6 +80,9 @@ def describe_cleaning(facts: Mapping[str, Any]) -> list[str]:
     if settings.get("check_languages") and not settings.get("grammar") and not facts.get("languages_checked", True):
         named = " and ".join(facts["languages"])
         lines.append(f"No pair was removed for its language: the text as a whole does not look like {named}.")
+    wanted, size = settings.get("vocabulary", {}).get("size"), facts["vocabulary"]["size"]
+    if wanted is not None and size < wanted:
+        lines.append(f"{size:,} pieces: the text has too few for the {wanted:,} of data.vocabulary.size.")
     return lines
 
 

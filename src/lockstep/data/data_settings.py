@@ -41,7 +41,7 @@ class VocabularySettings(Settings):
     """The joint SentencePiece vocabulary of both languages."""
 
     size: Annotated[int, FIXED] = Field(8000, ge=261)
-    """Number of pieces, including 4 special tokens and 256 byte pieces."""
+    """Number of pieces, including 4 special tokens and 256 byte pieces. Fewer if the text has fewer."""
     kind: Annotated[Literal["unigram", "bpe"], FIXED] = "unigram"
     """SentencePiece model type: `unigram` or `bpe`."""
     coverage: Annotated[float, FIXED] = Field(1.0, gt=0.9, le=1.0)

@@ -128,7 +128,7 @@ def train_vocabulary(job: VocabularyJob) -> None:
                 yield target.sentences[index]
             before += len(selected)
 
-    _replace(job.to, vocabulary.train(job.settings.vocabulary, read_sentences()), synced=True)
+    _replace(job.to, vocabulary.train_to_fit(job.settings.vocabulary, read_sentences), synced=True)
 
 
 def encode_shard(job: EncodeJob) -> int:

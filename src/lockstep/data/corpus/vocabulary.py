@@ -9,7 +9,7 @@ Characters without a piece are encoded as bytes, so no text is unknown.
 import hashlib
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -29,6 +29,18 @@ ALL_CORES = -1
 _TOO_HIGH = re.compile(r"too high .*<= (\d+)")
 
 
+class TooFewPieces(LockstepError):
+    """The text has fewer pieces than wanted, at most `largest`."""
+
+    def __init__(self, wanted: int, largest: int) -> None:
+        super().__init__(
+            f"The training text is too small for a vocabulary of {wanted} pieces.",
+            f"Set data.vocabulary.size to {largest} or less.",
+            code=2,
+        )
+        self.largest = largest
+
+
 def train(settings: VocabularySettings, sentences: Iterable[str]) -> bytes:
     """Trains a SentencePiece model. The same sentences in the same order give the same bytes."""
     failures: list[BaseException] = []
@@ -39,6 +51,15 @@ def train(settings: VocabularySettings, sentences: Iterable[str]) -> bytes:
     if failures:
         raise failures[0]
     return model
+
+
+def train_to_fit(settings: VocabularySettings, read_sentences: Callable[[], Iterable[str]]) -> bytes:
+    """Trains a SentencePiece model. If the text has fewer pieces than `settings.size`, it has as many as there are."""
+    while True:
+        try:
+            return train(settings, read_sentences())
+        except TooFewPieces as error:
+            settings = settings.model_copy(update={"size": min(error.largest, settings.size - 1)})
 
 
 def find_largest_size(settings: VocabularySettings, sentences: Iterable[str]) -> int | None:
@@ -153,11 +174,7 @@ def _guard(sentences: Iterable[str], failures: list[BaseException]) -> Iterator[
 def _training_error(settings: VocabularySettings, message: str) -> LockstepError:
     """Translates an error message of the trainer into one that names the setting to change."""
     if largest := _TOO_HIGH.search(message):
-        return LockstepError(
-            f"The training text is too small for a vocabulary of {settings.size} pieces.",
-            f"Set data.vocabulary.size to {largest[1]} or less.",
-            code=2,
-        )
+        return TooFewPieces(settings.size, int(largest[1]))
     if smallest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         return LockstepError(
             f"A vocabulary of {settings.size} pieces has no room for every character of the training text.",
