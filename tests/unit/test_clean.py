@@ -89,7 +89,7 @@ def test_the_same_text_on_both_sides_is_dropped_if_it_is_longer_than_the_limit(
         ("en ru", "Hello there", "Hello there you", "script"),
         ("en ru", "Windows 11 is here", "Windows 11 уже вышла", None),
         ("en zh", "Use an Intel chip", "用 Intel 芯片", None),
-        ("en zh", "A test", "A test", "script"),
+        ("en zh", "A test", "A test of it", "script"),
         ("en ja", "Good morning", "おはようございます", None),
         ("en sr", "Good morning", "Добро јутро", None),
         ("en sr-Latn", "Good morning", "Добро јутро", "script"),
@@ -99,6 +99,50 @@ def test_the_same_text_on_both_sides_is_dropped_if_it_is_longer_than_the_limit(
 )
 def test_text_in_the_wrong_script_is_dropped(languages: str, source: str, target: str, expected: Reason | None) -> None:
     assert fault(source, target, languages=languages.split()) == expected
+
+
+@pytest.mark.parametrize(
+    ("languages", "source", "target", "expected"),
+    [
+        ("en uk", "GIF", "GIF", None),
+        ("en uk", "%d x %d", "%d x %d", None),
+        ("en uk", "Script-Fu Console", "Консоль Script-Fu", None),
+        ("en uk", "Microsoft WMF file", "Файл Microsoft WMF", None),
+        ("en uk", "OpenDocument Presentation file", "Файл OpenDocument Presentation", None),
+        ("en uk", "Open Document Presentation file", "Open Document Presentation file", "identical"),
+        ("en uk", "open a Microsoft Windows file", "öffne и Microsoft Windows Datei", "script"),
+        ("en uk", "Save it", "Speichern", "script"),
+        ("uk en", "Консоль Script-Fu", "Консоль Script-Fu Console", None),
+        ("uk en", "Консоль", "Консоль", None),
+        ("uk en", "Консоль", "Консоль тут", "script"),
+        ("el en", "Αρχείο Adobe Photoshop Lightroom", "Adobe Photoshop Lightroom file", None),
+        ("en ja", "AudioStop", "AudioStop", None),
+        ("en ja", "Forward", "Forward", None),
+        ("en ja", "CMYK value", "CMYK値", None),
+        ("en ja", "please save all of your files", "please save all of your files", "identical"),
+        ("ja en", "Please save your files", "ファイルを保存してください", "script"),
+        ("en ja", "ファイルを保存してください、お願いします、本当に", "Please save your files", "script"),
+    ],
+)
+def test_names_stay_between_scripts(languages: str, source: str, target: str, expected: Reason | None) -> None:
+    assert fault(source, target, languages=languages.split()) == expected
+
+
+def test_the_cleaning_of_earlier_versions_judges_scripts_as_before() -> None:
+    old: dict[str, Any] = {"cleaning": 1, "languages": ["en", "uk"]}
+    assert fault("GIF", "GIF", **old) == "script"
+    assert fault("Script-Fu Console", "Консоль Script-Fu", **old) == "script"
+    assert fault("Forward", "Forward", cleaning=1, languages=["en", "ja"]) == "identical"
+    assert fault("no", "Good morning to you", cleaning=1, languages=["en", "ja"]) == "ratio"
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("", 0), ("Forward", 1), ("用 Intel 芯片", 3), ("用Intel Core芯片。", 4), ("%s: を開く", 3), ("a", 1)],
+)
+def test_latin_words_count_as_words_in_a_language_without_spaces(text: str, count: int) -> None:
+    assert Lines.normalize(f"x\n{text}\n我\n").count_words("zh").tolist() == [1, count, 1]
+    assert len(Lines("").count_words("zh")) == 0
 
 
 def test_words_of_a_language_without_spaces_are_counted_by_characters() -> None:

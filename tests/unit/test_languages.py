@@ -9,6 +9,7 @@ from lockstep.data.corpus.binary_corpus import Corpus
 from lockstep.data.corpus.prepare import prepare
 from lockstep.data.data_settings import DataSettings
 from lockstep.data.text.identify import identify_language
+from lockstep.errors import LockstepError
 
 ENGLISH = [
     "Two young men are playing football in the park",
@@ -35,12 +36,16 @@ RUSSIAN = ["Двое молодых мужчин играют в футбол в
 
 
 def prepare_pairs(
-    folder: Path, pairs: list[tuple[str, str]], languages: tuple[str, str] = ("en", "de"), size: int = 330
+    folder: Path,
+    pairs: list[tuple[str, str]],
+    languages: tuple[str, str] = ("en", "de"),
+    size: int = 330,
+    split: bool = False,
 ) -> Corpus:
     for side, language in enumerate(languages):
         (folder / f"train.{language}").write_text("".join(f"{pair[side]}\n" for pair in pairs))
         (folder / f"val.{language}").write_text("x\n")
-    values = {"folder": folder, "train": ["train"], "validation": ["val"], "corpus": folder / "c"}
+    values = {"folder": folder, "train": ["train"], "validation": [] if split else ["val"], "corpus": folder / "c"}
     return prepare(DataSettings.model_validate(values | {"languages": languages, "vocabulary": {"size": size}}))
 
 
@@ -62,6 +67,44 @@ def test_swapped_sides_in_different_scripts_count_as_swapped(tmp_path: Path) -> 
         tmp_path, pairs * 1 + [(text, f"{RUSSIAN[0]} и {n}") for n, text in enumerate(ENGLISH)], ("en", "ru")
     )
     assert train.facts["sets"]["train"]["removed"] == {"swapped": 1, "script": 1}
+
+
+JAPANESE = [
+    "公園で二人の若い男性がサッカーをしています",
+    "赤いドレスを着た女性が川沿いを犬と散歩しています",
+    "子供たちは庭のりんごを全部食べました",
+    "家を出る前にドアを閉めてください",
+]
+GREEK = [
+    "Δύο νεαροί άνδρες παίζουν ποδόσφαιρο στο πάρκο",
+    "Τα παιδιά έφαγαν όλα τα μήλα από τον κήπο",
+    "Παρακαλώ κλείσε την πόρτα πριν φύγεις από το σπίτι",
+    "Πίσω από το δημαρχείο υπάρχει μια μικρή εκκλησία",
+]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "languages"),
+    [
+        (JAPANESE, ENGLISH, ("en", "ja")),
+        (ENGLISH, JAPANESE, ("ja", "en")),
+        (ENGLISH, GREEK, ("el", "en")),
+        (ENGLISH, GREEK, ("en", "ru")),
+        (["Yes", "No", "Open", "Close"], ["Да", "Нет", "Открыть", "Закрыть"], ("ru", "en")),
+    ],
+)
+@pytest.mark.parametrize("split", [False, True])
+def test_languages_that_do_not_fit_the_script_of_most_pairs_are_an_error(
+    tmp_path: Path, source: list[str], target: list[str], languages: tuple[str, str], split: bool
+) -> None:
+    pairs = [*zip(source, target, strict=False), ("OK", "OK")]
+    first, second = languages
+    with pytest.raises(
+        LockstepError, match=rf"4 of 5 training pairs are not in {first} \(source\) and {second}"
+    ) as caught:
+        prepare_pairs(tmp_path, pairs, languages, split=split)
+    assert "wrong order" in caught.value.remedy
+    assert caught.value.code == 2
 
 
 def test_made_up_text_and_unknown_languages_are_not_judged(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ class DataSettings(Settings):
     """Drop training pairs with more than this many characters on a side. The rest of such a line is never in memory."""
     max_words: Annotated[int | None, Field(ge=1), FIXED] = 200
     """Drop training pairs with more than this many words on a side; null turns the limit off. Whitespace separates words.
-    In a language without spaces, such as Chinese, two characters count as a word."""
+    In a language without spaces, such as Chinese, two characters count as a word, except in words of Latin letters."""
     max_ratio: Annotated[float | None, Field(ge=1.0), FIXED] = 4.0
     """Drop training pairs whose longer side has more than this many times the words of the shorter side, plus three; null
     turns the limit off."""
@@ -129,7 +129,8 @@ class DataSettings(Settings):
     max_foreign: Annotated[float, Field(ge=0.0, le=1.0), FIXED] = 0.5
     """Drop training pairs if more than this share of a side's letters belongs to a script that its language does not use,
     for example Cyrillic in English text. The default keeps a sentence that quotes a foreign word and drops one in the wrong
-    language; 1 turns the limit off. A language whose script Lockstep does not know is not checked."""
+    language; 1 turns the limit off. In a script other than Latin an own letter counts three times, because names are often
+    in Latin letters. Equal sides, and languages whose script Lockstep does not know, are not checked."""
     check_languages: Annotated[bool, FIXED] = True
     """Drop training pairs that are clearly in another language, or whose sides are swapped. Only sides of five words and
     more are checked, and only languages that py3langid knows."""

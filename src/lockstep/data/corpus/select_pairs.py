@@ -28,6 +28,8 @@ NATURAL_SHARE = 0.5
 WRONG_SHARE = 0.8
 """If more than this share of the pairs seems to be in other languages, it is data.languages that does not fit, and no
 pair is dropped for its language."""
+MOST_FOREIGN = 0.5
+"""If more than this share of the pairs would be dropped for script or language, preparation stops."""
 Verdicts = npt.NDArray[np.int8]
 Pairs = list[tuple[str, str]]
 
@@ -76,13 +78,16 @@ def select_pairs(settings: DataSettings, cleaned: Sequence[Path], held_out: Held
     languages_checked = not checked or (natural > NATURAL_SHARE * checked and wrong <= WRONG_SHARE * checked / 2)
     if not languages_checked:
         verdicts = [np.zeros(len(part), np.int8) for part in hashes]
+    read = sum(one["read"] for one in facts)
+    if settings.cleaning > 1:
+        _check_foreign(settings, read, sum(map(count_reasons, verdicts), removed))
     if settings.drop_duplicates and cleaned:
         first = mark_first(np.concatenate(hashes))
         for verdict, mask in zip(
             verdicts, np.split(first, np.cumsum([len(part) for part in hashes])[:-1]), strict=True
         ):
             verdict[~mask & (verdict == 0)] = REASONS.index("duplicate") + 1
-    selection = Selection(verdicts, sum(one["read"] for one in facts), removed, changed, languages_checked)
+    selection = Selection(verdicts, read, removed, changed, languages_checked)
     if settings.cleaning > 1 and settings.grammar is None:  # the grammar itself keeps its sets apart
         _drop_held_out(selection, cleaned, held_out)
         if settings.split_sets:
@@ -90,6 +95,21 @@ def select_pairs(settings: DataSettings, cleaned: Sequence[Path], held_out: Held
     for verdict in verdicts:
         removed.update(count_reasons(verdict))
     return selection
+
+
+def _check_foreign(settings: DataSettings, read: int, removed: Counter[Reason]) -> None:
+    """Raises if most pairs are in other scripts or languages than they should be: it is data.languages that is wrong."""
+    reasons: tuple[Reason, ...] = ("swapped", "script", "language")
+    foreign = sum(removed[reason] for reason in reasons)
+    if foreign > MOST_FOREIGN * read:
+        source, target = settings.languages
+        shown = ", ".join(f"{removed[reason]:,} {reason}" for reason in reasons if removed[reason])
+        raise LockstepError(
+            f"{foreign:,} of {read:,} training pairs are not in {source} (source) and {target} (target): {shown}.",
+            "Are data.languages or the files in the wrong order, or data.languages wrong? If not, data.max_foreign=1 and "
+            "data.check_languages=false keep such pairs.",
+            code=2,
+        )
 
 
 def hash_sentences(sentences: Sequence[str]) -> Hashes:

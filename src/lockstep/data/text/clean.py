@@ -6,6 +6,7 @@ duplicates and held-out sentences once all text is read, and the number of piece
 Most checks are array operations on a block of lines. Single sentences are checked only if they have unusual bytes.
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from lockstep.data.data_settings import DataSettings
 from lockstep.data.text.check_languages import check_languages
 from lockstep.data.text.languages import find_script
-from lockstep.data.text.lines import Lines, Mask, Positions
+from lockstep.data.text.lines import Counts, Lines, Mask, Positions
 from lockstep.data.text.normalize import Change, normalize_lines
 from lockstep.data.text.text_block import BadReason, DecodedBlock
 
@@ -37,6 +38,8 @@ Reason = Literal[
 ]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 RATIO_SLACK_WORDS = 3
+SHORT_WORDS, OWN_LETTERS = 5, 3
+"""A side of so few words may consist of names in other letters, if it has so many letters of its own script."""
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\ue000-\uf8ff\ufff0-\ufffb\ufffd-\uffff\U000f0000-\U0010ffff]")
 _UNUSUAL = np.zeros(256, bool)
 """Mask of UTF-8 bytes: text with none of them has no character that `_CONTROL` matches."""
@@ -81,10 +84,7 @@ def clean(settings: DataSettings, block: DecodedBlock) -> Cleaned:
     source, target = map(Lines.normalize, texts)
     check = None
     if settings.check_languages and settings.cleaning > 1 and settings.grammar is None:
-        words = [
-            side.count_words(language) for side, language in zip((source, target), settings.languages, strict=True)
-        ]
-        check = check_languages(settings.languages, (source, target), words)
+        check = check_languages(settings.languages, (source, target), _count_words(settings, source, target))
     verdict = np.zeros(len(source), np.int8)  # [pairs] 0, or 1 + the index of the reason
     for line, bad in block.bad.items():
         verdict[line] = REASONS.index(bad) + 1
@@ -121,20 +121,34 @@ def count_reasons(verdict: npt.NDArray[np.int8]) -> Counter[Reason]:
 
 def _find_faults(settings: DataSettings, source: Lines, target: Lines) -> Iterator[tuple[Reason, Mask]]:
     """Yields each reason that the text alone shows, with a mask of the pairs it applies to, the strongest reason first."""
-    words = [side.count_words(language) for side, language in zip((source, target), settings.languages, strict=True)]
+    words = _count_words(settings, source, target)
     shorter, longer = np.minimum(*words), np.maximum(*words)
     yield "empty", shorter == 0
     if settings.drop_control:
         yield "control", _find_control(source) | _find_control(target)
+    equal = source.hashes == target.hashes
+    identical = equal & (longer > (math.inf if settings.max_identical is None else settings.max_identical))
+    foreign = [
+        _find_foreign(settings, side, language, count)
+        for side, language, count in zip((source, target), settings.languages, words, strict=True)
+    ]
+    if settings.cleaning > 1:  # before the lengths, because words in the wrong script are counted wrongly
+        yield "identical", identical
+        yield "script", (foreign[0] | foreign[1]) & ~equal
     if settings.max_words is not None:
         yield "long", longer > settings.max_words
     if settings.max_ratio is not None:
         yield "ratio", longer > settings.max_ratio * shorter + RATIO_SLACK_WORDS
-    if settings.max_identical is not None:
-        yield "identical", (source.hashes == target.hashes) & (longer > settings.max_identical)
-    if settings.max_foreign < 1.0:
-        for side, language in zip((source, target), settings.languages, strict=True):
-            yield "script", _find_foreign(side, language, settings.max_foreign)
+    if settings.cleaning == 1:
+        yield "identical", identical
+        yield "script", foreign[0] | foreign[1]
+
+
+def _count_words(settings: DataSettings, source: Lines, target: Lines) -> list[Counts]:
+    return [
+        side.count_words(language, all_by_characters=settings.cleaning == 1)
+        for side, language in zip((source, target), settings.languages, strict=True)
+    ]
 
 
 def _find_control(side: Lines) -> Mask:
@@ -145,14 +159,18 @@ def _find_control(side: Lines) -> Mask:
     return mask
 
 
-def _find_foreign(side: Lines, language: str, limit: float) -> Mask:
-    """Marks the sentences in which letters of other scripts than the language's have a larger share than `limit`."""
+def _find_foreign(settings: DataSettings, side: Lines, language: str, words: Counts) -> Mask:
+    """Marks the sentences in which letters of other scripts than the language's have a larger share than
+    `data.max_foreign`. A short one with a few letters of its own script may otherwise consist of names."""
     mask = np.zeros(len(side), bool)
-    script = find_script(language)
-    if script is not None:
+    script = find_script(language, settings.cleaning > 1)
+    if script is not None and settings.max_foreign < 1.0:
         indices = np.arange(len(side)) if script.suspicious is None else side.find_bytes(script.suspicious)
         for index in indices:
-            mask[index] = script.foreign_share(side.sentences[index]) > limit
+            sentence = side.sentences[index]
+            mask[index] = script.foreign_share(sentence) > settings.max_foreign and not (
+                script.allows_names and words[index] <= SHORT_WORDS and script.count_own(sentence) >= OWN_LETTERS
+            )
     return mask
 
 

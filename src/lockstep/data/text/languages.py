@@ -75,31 +75,38 @@ _WITHOUT_SPACES = {"ja", "km", "lo", "my", "th", "yue", "zh"}
 class Script:
     """The script of a language. It measures how much of a text is written in other scripts."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, allows_names: bool) -> None:
         own = _RANGES[name]
         self.suspicious = np.arange(256) >= 0xCD if name == "Latn" else None
         """Mask of UTF-8 bytes: text without any of them has no letter of another script. None: check every text."""
-        self._weight = 3 if name in _DENSE else 1
+        self.allows_names = allows_names and name != "Latn"
+        """May names in Latin letters be the larger part of a text?"""
+        self._dense = 3 if name in _DENSE else 1
         self._own = re.compile(f"[{own}]+")
         self._other = re.compile(rf"[^\W\d_{own}{_NEUTRAL}]+")
 
     def foreign_share(self, text: str) -> float:
         """Returns the share of the letters that belong to other scripts.
 
-        A Chinese, Japanese or Korean character counts as three letters, so that a brand name in Latin letters does not
-        outweigh the sentence around it.
+        An own letter counts three times if names are allowed, so that a brand name in Latin letters does not outweigh the
+        sentence around it.
         """
         if (first := self._other.search(text)) is None:
             return 0.0
         other = sum(map(len, self._other.findall(text, first.start())))
-        return other / (other + self._weight * sum(map(len, self._own.findall(text))))
+        weight = 3 if self.allows_names and self._dense == 1 else 1
+        return other / (other + weight * self.count_own(text))
+
+    def count_own(self, text: str) -> int:
+        """Counts the letters of this script. A Chinese, Japanese or Korean character counts as three."""
+        return self._dense * sum(map(len, self._own.findall(text)))
 
 
 @lru_cache
-def find_script(language: str) -> Script | None:
+def find_script(language: str, allows_names: bool = True) -> Script | None:
     """Returns the script that a language code (`zh-Hant`, `sr-Latn`, `en-US`) names or implies, or None."""
     name = name_script(language)
-    return Script(name) if name in _RANGES else None
+    return Script(name, allows_names) if name in _RANGES else None
 
 
 def name_script(language: str) -> str | None:

@@ -11,6 +11,8 @@ from lockstep.data.text.languages import uses_spaces
 
 CHARACTERS_PER_WORD = 2
 """In languages that do not put spaces between words."""
+SPACED_SCRIPTS_END = 0x590
+"""Characters below are Latin, Greek, Cyrillic or Armenian letters, digits and their punctuation."""
 HASHES_AT_ONCE = 1 << 22
 WHITESPACE = (
     "\t\x0b\x0c\r\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
@@ -66,12 +68,23 @@ class Lines:
         """The number of spaces in each sentence, `[sentences]`."""
         return np.diff(np.searchsorted(np.flatnonzero(self.data == ord(" ")), self.ends), prepend=0)
 
-    def count_words(self, language: str) -> Counts:
-        """Counts the words of every sentence. In a language without spaces, two characters are a word."""
+    def count_words(self, language: str, all_by_characters: bool = False) -> Counts:
+        """Counts the words of every sentence. In a language without spaces, two characters are a word, but words in Latin,
+        Greek or Cyrillic letters are counted as such unless `all_by_characters`."""
         if uses_spaces(language):
             return (self.spaces + (self.ends > self.starts)).astype(np.int32)
-        characters = np.fromiter(map(len, self.sentences), np.int32, len(self))
-        return -(-characters // CHARACTERS_PER_WORD)
+        if all_by_characters:
+            characters = np.fromiter(map(len, self.sentences), np.int32, len(self))
+            return -(-characters // CHARACTERS_PER_WORD)
+        codes = np.frombuffer(self.text.encode("utf-32-le"), np.uint32)
+        in_word = (codes > ord(" ")) & (codes < SPACED_SCRIPTS_END)
+        begins = in_word & ~np.concatenate([[False], in_word[:-1]])
+        ends = np.flatnonzero(codes == ord("\n"))
+        words, characters = (
+            np.diff(np.cumsum(mask, dtype=np.int32)[ends], prepend=np.int32(0))
+            for mask in (begins, codes >= SPACED_SCRIPTS_END)
+        )
+        return words + -(-characters // CHARACTERS_PER_WORD)
 
     @cached_property
     def hashes(self) -> Hashes:
