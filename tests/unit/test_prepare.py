@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 
 from lockstep import demo_corpus
+from lockstep.cli.common import prepare_corpus
 from lockstep.cli.describe_command import describe_cleaning
+from lockstep.config import RunConfig
 from lockstep.data.corpus import binary_corpus as corpus_module
 from lockstep.data.corpus import prepare as prepare_module
 from lockstep.data.corpus.binary_corpus import Corpus
@@ -364,6 +366,60 @@ with Pool(2) as pool:
     while any(Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes() for pid in line[1:]):
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_ctrl_c_does_not_reach_the_workers() -> None:
+    with Pool(2) as pool:
+        assert os.getpgrp() not in list(pool.map(os.getpgid, [0, 0]))
+
+
+INTERRUPTED = """
+import os, signal, sys
+from lockstep.cli.main import main
+from lockstep.data.corpus import pool, prepare
+
+class InterruptedPool(pool.Pool):
+    def _start(self):
+        if not self._workers:
+            super()._start()
+            os.killpg(0, signal.SIGINT)
+
+prepare.SHARD_LINES = 40
+prepare.Pool = InterruptedPool
+main()
+"""
+
+
+def test_ctrl_c_stops_preparation_with_one_sentence(text: Path, tmp_path: Path) -> None:
+    settings = [f"data.folder={text}", "data.train=[train]", f"data.corpus={tmp_path / 'c'}", "data.processes=2"]
+    (tmp_path / "my.yaml").write_text("batch: {words: 100}\n")
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, "prepare", tmp_path / "my.yaml", *settings, "data.vocabulary.size=310"],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        check=False,
+    )
+    assert ended.stderr.strip() == "Stopped. The same command continues the preparation."
+    assert ended.returncode == 130
+    assert prepare(make_settings(text, tmp_path / "c")).facts["sets"]["train"]["lines"] == 300
+
+
+def test_the_command_says_what_a_new_corpus_lost(
+    text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in text.glob("train.*"):
+        path.write_text(path.read_text() + "\n" + "".join(path.read_text().splitlines(keepends=True)[:5]))
+    data = make_settings(text, tmp_path / "c", vocabulary={"size": 5000})
+    config = RunConfig.model_validate({"data": data.model_dump()})
+    corpus = prepare_corpus(config, says_removed=True)
+    removed, pieces = capsys.readouterr().err.strip().split("\n")
+    assert removed == (
+        f"Removed 6 of 306 pairs: 1 empty, 5 duplicate (`lockstep data removed {corpus.folder}` shows them)."
+    )
+    assert pieces.endswith("the text has too few for the 5,000 of data.vocabulary.size.")
+    prepare_corpus(config, says_removed=True)
+    assert capsys.readouterr().err.strip() == ""
 
 
 def test_a_worker_that_dies_is_an_error_that_names_the_signal() -> None:

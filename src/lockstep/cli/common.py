@@ -40,13 +40,17 @@ def read_config(words: list[str], run: str | Path | None = None) -> "RunConfig":
     raise LockstepError("No config file was given.", "For example: lockstep train configs/demo.yaml", code=2)
 
 
-def prepare_corpus(config: "RunConfig", force: bool = False, quiet: bool = False) -> "Corpus":
-    """Prepares the corpus if it does not exist yet, with a progress bar for each stage."""
+def prepare_corpus(
+    config: "RunConfig", force: bool = False, quiet: bool = False, says_removed: bool = False
+) -> "Corpus":
+    """Prepares the corpus if it does not exist yet, with a progress bar for each stage. If it `says_removed`, it prints in
+    a few lines what cleaning did."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
     from lockstep.data.corpus.prepare import prepare
     from lockstep.errors import LockstepError
+    from lockstep.notices import warn
 
     if config.task_name != "translation":
         remedy = "`lockstep train` uses images and your own tasks' data as they are."
@@ -71,7 +75,31 @@ def prepare_corpus(config: "RunConfig", force: bool = False, quiet: bool = False
             known = None if stage == "vocabulary" else total  # its trainer does not report progress
             progress.update(tasks[stage], description=f"{names[stage]}{count}", total=known, completed=done)
 
-        return prepare(config.data, report=report, force=force)
+        try:
+            corpus = prepare(config.data, report=report, force=force)
+        except KeyboardInterrupt:
+            progress.stop()
+            warn("Stopped. The same command continues the preparation.")
+            raise
+    if says_removed and tasks:
+        for line in _describe_removed(corpus):
+            warn(line)
+    return corpus
+
+
+def _describe_removed(corpus: "Corpus") -> list[str]:
+    """Sentences on what cleaning removed from the training text, and on what else the user should know of it."""
+    from lockstep.cli.describe_command import describe_cleaning
+
+    train = corpus.facts["sets"]["train"]
+    removed = {reason: count for reason, count in train["removed"].items() if count}
+    lines = describe_cleaning(corpus.facts)
+    if removed:
+        shown = ", ".join(f"{count:,} {reason}" for reason, count in removed.items())
+        many = f"{sum(removed.values()):,} of {train['read']:,} pairs"
+        command = f"lockstep data removed {shlex.quote(str(corpus.folder))}"
+        lines.insert(0, f"Removed {many}: {shown} (`{command}` shows them).")
+    return lines
 
 
 def find_model_folder(place: Path, checkpoint: Literal["best", "last"]) -> Path:

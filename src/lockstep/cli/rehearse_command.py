@@ -80,7 +80,7 @@ def rehearse(
             f"{folder} has a run already, and a rehearsal starts from step 0.", "Choose another --run.", code=2
         )
     if settings.task_name == "translation":
-        prepare_corpus(settings)
+        prepare_corpus(settings, says_removed=True)
     on_hosts = settings.strategy.servers if settings.strategy.name == "server" else 0
     cluster = EmulatedCluster(hosts, rate, workers_per_host, on_hosts)
     with _Progress(folder, cluster.describe(), settings.train.steps) as progress:

@@ -117,7 +117,7 @@ def run_study(
     job.check(matrix)
     settings = read_config([config[0], *(one for one in job.overrides if strategy_setting(one) is None)])
     if settings.task_name == "translation":
-        prepare_corpus(settings)
+        prepare_corpus(settings, says_removed=True)
     folder = out or Path("studies") / Path(config[0]).stem
     console = Console(stderr=True)
     matrix = _plan_duration(job, matrix, folder, minutes, console)

@@ -98,7 +98,7 @@ def run_training(
     if not is_remote(run):
         check_resume(RunDirectory(Path(run)), config)
     if config.task_name == "translation":
-        prepare_corpus(config)
+        prepare_corpus(config, says_removed=True)
     reached = None if is_remote(run) else _finished_at(config, Path(run))
     if reached is None:
         stop_signal = _start(config, run, workers or config.train.workers or _count_devices(config), port)

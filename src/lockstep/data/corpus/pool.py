@@ -124,6 +124,7 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": path},
+            process_group=0,  # Ctrl-C must not reach it, not even while Python starts; the parent handles it
         )
 
     def call(self, function: Callable[[Job], Result], job: Job) -> Result:
@@ -157,7 +158,6 @@ def _serve() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
     if os.getppid() != int(sys.argv[1]):  # the parent ended before prctl was called
         return
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent handles it
     gc.disable()  # jobs make many lists and no reference cycles
     jobs, results = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
