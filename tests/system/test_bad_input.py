@@ -73,7 +73,14 @@ def test_bad_text_leaves_no_incomplete_corpus(tiny: Tiny, text: Path) -> None:
 
 
 def test_vocabulary_larger_than_the_corpus_allows(tiny: Tiny, text: Path) -> None:
-    refused(*train_on(tiny, text), "data.vocabulary.size=5000", code=2, says=["5000", "data.vocabulary.size"])
+    """It is made as large as the text allows, and the run continues with the setting as it was written."""
+    words = (*train_on(tiny, text), "data.vocabulary.size=5000")
+    assert "the text has too few for the 5,000 of data.vocabulary.size" in lockstep(*words).stderr
+    assert "finished at step 9" in lockstep(*words, "train.steps=9").stdout
+
+
+def test_vocabulary_without_room_for_every_character(tiny: Tiny, text: Path) -> None:
+    refused(*train_on(tiny, text), "data.vocabulary.size=262", code=2, says=["262", "data.vocabulary.size"])
 
 
 def test_unknown_setting_names_the_nearest(tiny: Tiny, tmp_path: Path) -> None:
