@@ -625,3 +625,18 @@ def test_a_warmup_that_does_not_end_is_noticed() -> None:
     assert "schedule.warmup=7200" in notice
     assert "train.steps=6" in notice
     assert config("schedule.warmup=6", "train.steps=6").warmup_notice is None
+
+
+@pytest.mark.filterwarnings("error")
+def test_two_named_files_are_written_without_warnings() -> None:
+    config = build({"data": {"train": [["english.txt", "german.txt"], "news"]}}, "test")
+    copied = config.model_copy(update={"data": config.data.model_copy(update={"processes": 1})})
+    for one in (config, copied, build(copied.model_dump(mode="json"), "test")):
+        assert one.model_dump(mode="json")["data"]["train"] == [["english.txt", "german.txt"], "news"]
+        assert one.data.train == [("english.txt", "german.txt"), "news"]
+        assert "english.txt" in one.model_dump_json()
+
+
+def test_a_language_is_not_translated_into_itself() -> None:
+    with pytest.raises(LockstepError, match="names en twice"):
+        build({"data": {"train": ["a"], "languages": ["en", "en"]}}, "test")

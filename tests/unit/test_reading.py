@@ -13,6 +13,7 @@ from lockstep.data.text.encodings import guess_encoding
 from lockstep.data.text.line_reader import read_line_blocks
 from lockstep.data.text.look import look, read_sample, read_sample_lines
 from lockstep.data.text.parallel_text import read_set
+from lockstep.data.text.survey import survey
 from lockstep.errors import LockstepError
 
 Pair = tuple[str, str]
@@ -63,6 +64,25 @@ def test_csv_rows_with_wrong_columns_are_refused_or_skipped(tmp_path: Path) -> N
     assert f"Line 2 of {tmp_path / 'p.csv'} has 1 column instead of two" in (message := refuse(tmp_path, "p.csv"))
     assert "data.bad_lines=skip" in message
     assert read(tmp_path, "p.csv", bad_lines="skip") == ([("a", "b"), ("c", "d")], {2: "columns", 4: "columns"})
+
+
+def test_an_undecodable_csv_row_with_line_breaks_stays_one_pair(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_bytes(b'en,de\none,eins\n"two\nlines, caf\xe9","zwei\nZeilen"\nthree,drei\n,leer\n')
+    assert f"Line 4 of {tmp_path / 'p.csv'} is not valid UTF-8" in refuse(tmp_path, "p.csv")
+    pairs, bad = read(tmp_path, "p.csv", bad_lines="skip")
+    assert pairs == [("one", "eins"), ("three", "drei"), ("", "leer")]
+    assert bad == {2: "undecodable"}
+    settings = make(tmp_path, bad_lines="skip")
+    (block,) = parallel_text.read_file_blocks(settings, "p.csv")
+    source, target, _ = block.decode(100, skip_bad=True)
+    assert (source.split("\n")[1], target.split("\n")[1]) == ("two lines, caf\ufffd", "zwei Zeilen")
+
+
+def test_empty_pairs_and_undecodable_lines_are_counted_apart(tmp_path: Path) -> None:
+    rows = [b"a b c %d\tx y z %d\n" % (n, n) for n in range(30)] + [b"only\t\n"] * 10 + [b"caf\xe9\tx\n"] * 4
+    (tmp_path / "train.tsv").write_bytes(b"".join(rows))
+    counted = survey(make(tmp_path), "train", 1000)
+    assert (counted.empty, counted.bad["undecodable"], counted.duplicates) == (10, 4, 0)
 
 
 def test_a_name_stands_for_the_only_file_that_fits(tmp_path: Path) -> None:

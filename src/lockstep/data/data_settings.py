@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, PlainValidator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from lockstep.settings import FIXED, Place, Settings
@@ -18,9 +18,7 @@ def _read_text_name(value: object) -> str | tuple[str, str]:
     raise PydanticCustomError("text_name", "it must be a name or a list of two files")
 
 
-TextName = Annotated[
-    str | tuple[str, str], PlainValidator(_read_text_name, json_schema_input_type=str | tuple[str, str])
-]
+TextName = Annotated[str | tuple[str, str], BeforeValidator(_read_text_name)]
 """A name of parallel text, or its source file and its target file."""
 
 
@@ -154,6 +152,8 @@ class DataSettings(Settings):
     def check_input(self) -> None:
         """Raises ValueError if the settings name neither images, nor a grammar, nor training text."""
         if self.images is None and self.grammar is None:
+            if self.languages[0] == self.languages[1]:
+                raise ValueError(f"data.languages names {self.languages[0]} twice: source and target must differ")
             if not self.train:
                 raise ValueError(
                     "name the training text in data.train, or set data.grammar to use the built-in grammar"

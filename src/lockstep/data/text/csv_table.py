@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from lockstep.data.text.encodings import advise_conversion
 from lockstep.data.text.languages import matches_language
 from lockstep.data.text.line_reader import count_limit_bytes, read_line_blocks
-from lockstep.data.text.text_block import SKIP, BadRow, columns_error
+from lockstep.data.text.text_block import SKIP, BadReason, BadRow, columns_error
 from lockstep.errors import LockstepError
 
 if TYPE_CHECKING:
@@ -33,20 +33,26 @@ def read(path: Path, languages: tuple[str, str], limit: int, skip_bad: bool) -> 
     csv.field_size_limit(max(csv.field_size_limit(), 2 * count_limit_bytes(min(limit, 1 << 24))))
     rows = csv.reader(chain(head, lines), delimiter=delimiter)
     columns: tuple[int, int] | None = None
-    for number, row in enumerate(_iterate(path, rows, skip_bad)):
-        if isinstance(row, BadRow):
-            yield row
-            continue
+    for number, (line, row, reason) in enumerate(_iterate(path, rows, skip_bad)):
         if number == 0 and (columns := find_columns(row, languages)) is not None:
             continue
-        characters = sum(map(len, row))
-        if len(row) == 2 or (columns and len(row) > max(columns)):
-            source, target = (row[column].replace("\n", " ").replace("\r", " ") for column in columns or (0, 1))
+        cells = [cell.replace("\n", " ").replace("\r", " ") for cell in row]
+        characters = sum(map(len, cells))
+        has_pair = len(cells) == 2 or (columns is not None and len(cells) > max(columns))
+        source, target = (cells[column] for column in columns or (0, 1)) if has_pair else (" ".join(cells), "")
+        if reason is not None:
+            yield BadRow(reason, _show(source), _show(target))
+        elif has_pair:
             yield source, target
         elif skip_bad or characters > limit:
-            yield BadRow("characters" if characters > limit else "columns", " ".join(" ".join(row).split()))
+            yield BadRow("characters" if characters > limit else "columns", " ".join(source.split()))
         else:
-            raise columns_error(rows.line_num, path, len(row), f"one {delimiter!r}")
+            raise columns_error(line, path, len(row), f"one {delimiter!r}")
+
+
+def _show(text: str) -> str:
+    """Returns the text with U+FFFD for every byte that is not UTF-8."""
+    return text.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def choose_delimiter(lines: Sequence[str]) -> str:
@@ -95,9 +101,11 @@ def _read_lines(path: Path, limit: int) -> Iterator[str]:
             yield line.decode(errors="surrogateescape").removeprefix("\ufeff") + "\n"
 
 
-def _iterate(path: Path, rows: "Reader", skip_bad: bool) -> Iterator[list[str] | BadRow]:
-    """Yields the rows. What is no row or not UTF-8 is an error, or a `BadRow` with `skip_bad`."""
+def _iterate(path: Path, rows: "Reader", skip_bad: bool) -> Iterator[tuple[int, list[str], BadReason | None]]:
+    """Yields the rows with the number of their first line. What is no row or not UTF-8 is an error, or has a reason with
+    `skip_bad`."""
     while True:
+        first = rows.line_num + 1
         try:
             row = next(rows)
         except StopIteration:
@@ -106,18 +114,18 @@ def _iterate(path: Path, rows: "Reader", skip_bad: bool) -> Iterator[list[str] |
             if not skip_bad:
                 message = f"Line {rows.line_num} of {path} is not valid CSV: {error}."
                 raise LockstepError(message, f"Look for a quotation mark that is not closed. {SKIP}") from None
-            yield BadRow("columns", "")
+            yield first, [""], "columns"
             continue
         if not row:  # an empty line
             continue
         text = " ".join(row)
         try:
             text.encode()
-        except UnicodeEncodeError:
-            data = text.encode(errors="surrogateescape")
+        except UnicodeEncodeError as error:
             if not skip_bad:
-                message = f"Line {rows.line_num} of {path} is not valid UTF-8."
-                raise LockstepError(message, f"{advise_conversion(data)} {SKIP}") from None
-            yield BadRow("undecodable", data.decode(errors="replace"))
+                message = f"Line {first + text.count(chr(10), 0, error.start)} of {path} is not valid UTF-8."
+                advice = advise_conversion(text.encode(errors="surrogateescape"))
+                raise LockstepError(message, f"{advice} {SKIP}") from None
+            yield first, row, "undecodable"
             continue
-        yield row
+        yield first, row, None

@@ -64,8 +64,11 @@ def survey(settings: DataSettings, name: str, most_pairs: int, seconds: float | 
         counted.pairs += len(sides[0])
         counted.words = counted.words[0] + int(words[0].sum()), counted.words[1] + int(words[1].sum())
         counted.longest = max(counted.longest, *(int(count.max(initial=0)) for count in words))
-        counted.empty += int((np.minimum(*words) == 0).sum()) - len(decoded.bad)
-        hashes.append(hash_pairs(sides[0].hashes, sides[1].hashes)[np.minimum(*words) > 0])
+        readable = np.ones(len(sides[0]), bool)
+        readable[list(decoded.bad)] = False
+        filled = np.minimum(*words) > 0
+        counted.empty += int((readable & ~filled).sum())
+        hashes.append(hash_pairs(sides[0].hashes, sides[1].hashes)[readable & filled])
         if counted.usable < SAMPLE_PAIRS:
             cleaned = clean(settings, decoded)
             counted.usable += len(cleaned.source)

@@ -16,10 +16,11 @@ _ADVICE_BYTES = 4096
 
 
 class BadRow(NamedTuple):
-    """A line that is not a pair, with what can be shown of it."""
+    """A row that is not a pair, with what can be shown of it, without line breaks."""
 
     reason: BadReason
-    text: str
+    source: str
+    target: str = ""
 
 
 class DecodedBlock(NamedTuple):
@@ -107,7 +108,7 @@ def pack_pairs(
     for pair in pairs:
         if isinstance(pair, BadRow):
             bad[count] = pair.reason
-            pair = pair.text, ""
+            pair = pair.source, pair.target
         for side, text in zip(sides, pair, strict=True):
             side.append(text)
             size += len(text)
