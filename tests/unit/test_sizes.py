@@ -1,11 +1,16 @@
 """The sizes that Lockstep chooses for a text and a machine."""
 
 import itertools
+from itertools import islice
+from pathlib import Path
 
 import pytest
 
+from lockstep.cli.fit_sizes import fit_sizes
 from lockstep.config import build
 from lockstep.config.sizes import TextFacts, TrainingMachine, choose_sizes
+from lockstep.data.corpus.prepare import prepare
+from lockstep.demo_corpus import generate_pairs
 
 LAPTOP, SERVER = TrainingMachine(cores=2, memory_gb=8), TrainingMachine(cores=32, memory_gb=256, gpus=4)
 PAIRS = (10, 300, 3_000, 29_000, 200_000, 1_000_000, 5_000_000)
@@ -75,3 +80,26 @@ def test_the_vocabulary_has_room_for_many_characters_or_leaves_rare_ones_to_byte
 def test_little_memory_means_micro_batches() -> None:
     assert "batch.micro_words" not in choose_sizes(TextFacts(3000, 9.0, 80), LAPTOP).as_dict()
     assert choose_sizes(TextFacts(3000, 9.0, 80), TrainingMachine(2, 4.0)).as_dict()["batch.micro_words"] == 1024
+
+
+@pytest.mark.parametrize(("mean_pieces", "kept"), [(9.0, 2900), (24.0, 2900), (24.0, 2000)])
+def test_the_steps_give_the_passes_that_are_written(mean_pieces: float, kept: int) -> None:
+    text = TextFacts(3000, 9.0, 80, kept_pairs=kept, mean_pieces=mean_pieces)
+    sizes = choose_sizes(text, LAPTOP)
+    steps, words = (float(str(sizes.as_dict()[key])) for key in ("train.steps", "batch.words"))
+    passes = steps * words / (kept * (mean_pieces + 1))
+    reason = next(size.reason for size in sizes.settings if size.key == "train.steps")
+    assert reason == f"about {passes:.0f} passes through the text"
+    assert passes == pytest.approx(30, rel=0.05)
+
+
+def test_the_passes_of_a_text_are_those_of_its_corpus(tmp_path: Path) -> None:
+    pairs = list(islice(generate_pairs(1, "train"), 400))
+    (tmp_path / "t.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in [*pairs, *pairs[:100]]))
+    tree = {"languages": ["en", "de"], "folder": str(tmp_path), "train": ["t"], "corpus": str(tmp_path / "corpus")}
+    sizes = fit_sizes(build({"data": tree}, "test").data).sizes.as_dict()
+    data = build({"data": {**tree, "vocabulary": {"size": sizes["data.vocabulary.size"]}}}, "test").data
+    words = prepare(data).facts["sets"]["train"]["target_words"]
+    passes = float(str(sizes["train.steps"])) * float(str(sizes["batch.words"])) / words
+    reason = next(size.reason for size in fit_sizes(data).sizes.settings if size.key == "train.steps")
+    assert passes == pytest.approx(float(reason.split()[1]), rel=0.1)

@@ -1,7 +1,7 @@
 """Measures text and machine, and chooses sizes that suit them, for settings that a config leaves out."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,19 +30,23 @@ class FittedSizes:
 def fit_sizes(data: "DataSettings", seconds: float | None = None) -> FittedSizes:
     """Counts the training text, for at most this many seconds, and chooses sizes for it and this machine."""
     from lockstep.config.sizes import TextFacts, choose_sizes
-    from lockstep.data.corpus.vocabulary import find_largest_size
+    from lockstep.data.corpus.vocabulary import count_pieces, find_largest_size
     from lockstep.data.text.survey import survey
 
     counted = survey(data, "train", MOST_PAIRS, seconds)
     settings = data.vocabulary.model_copy(update={"size": MORE_PIECES_THAN_WANTED})
     largest = find_largest_size(settings, counted.sample) if counted.sample else None
     machine = read_machine_facts()
-    text = TextFacts(counted.pairs, counted.mean_words, counted.characters, counted.common_characters, largest)
-    return FittedSizes(
-        counted,
-        machine,
-        choose_sizes(text, machine),
+    kept = max(
+        1, counted.kept - sum(min(data.split.most, round(data.split.share * counted.kept)) for _ in data.split_sets)
     )
+    text = TextFacts(counted.pairs, counted.mean_words, counted.characters, counted.common_characters, largest, kept)
+    if counted.sample:
+        chosen = choose_sizes(text, machine).as_dict()
+        size, coverage = chosen["data.vocabulary.size"], chosen.get("data.vocabulary.coverage", 1.0)
+        trial = data.vocabulary.model_copy(update={"size": size, "coverage": coverage})
+        text = replace(text, mean_pieces=count_pieces(trial, counted.sample, counted.sides[1]))
+    return FittedSizes(counted, machine, choose_sizes(text, machine))
 
 
 def read_machine_facts() -> "TrainingMachine":

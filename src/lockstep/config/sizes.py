@@ -12,7 +12,7 @@ FEWEST_PIECES = 261
 SPECIAL_PIECES = 260
 """Pieces that every vocabulary has: 4 special tokens and 256 bytes."""
 PIECES_PER_WORD = 1.3
-"""How many pieces a word has on average, with a vocabulary of the usual size."""
+"""How many pieces a word has on average, if nobody has measured it."""
 ROOM_FOR_CHARACTERS = 4
 """The vocabulary has at least this many times as many pieces as the text has different characters; else rare characters
 are encoded as bytes."""
@@ -33,6 +33,10 @@ class TextFacts:
     """Of them, those that make up 99.95 % of the text."""
     largest_vocabulary: int | None = None
     """The most pieces that SentencePiece can find in the text; None if there are more than anybody wants."""
+    kept_pairs: int | None = None
+    """About how many pairs are trained on after cleaning and splitting; None: all."""
+    mean_pieces: float | None = None
+    """Mean number of pieces of a target sentence with the chosen vocabulary, without the end mark; None: not measured."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ def choose_sizes(text: TextFacts, machine: TrainingMachine) -> Sizes:
         row = replace(_CPU_ROW, dropout=row.dropout, pieces=min(row.pieces, _CPU_ROW.pieces))
         model_reason += " on a machine without GPU: larger models would take days"
     pieces, coverage, pieces_reason = _choose_vocabulary(text, row)
-    words = text.words * PIECES_PER_WORD + 1
+    words = (text.mean_pieces or text.words * PIECES_PER_WORD) + 1
     flops_per_word = _count_flops_per_word(row, pieces)
     steps, steps_reason = _choose_steps(text, machine, row, words, flops_per_word)
     every = max(10, _round(steps / 8))
@@ -172,7 +176,7 @@ def _choose_steps(
     text: TextFacts, machine: TrainingMachine, row: _Row, words: float, flops_per_word: float
 ) -> tuple[int, str]:
     """The number of steps, and how many passes through the text that is."""
-    pass_steps = text.pairs * words / row.batch_words
+    pass_steps = (text.kept_pairs or text.pairs) * words / row.batch_words
     steps = min(max(_FEWEST_STEPS, pass_steps * row.passes), _MOST_STEPS)
     limit = ""
     if not machine.gpus:

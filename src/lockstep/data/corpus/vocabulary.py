@@ -72,6 +72,16 @@ def find_largest_size(settings: VocabularySettings, sentences: Iterable[str]) ->
     return None
 
 
+def count_pieces(settings: VocabularySettings, sample: Sequence[str], sentences: Sequence[str]) -> float | None:
+    """Returns the mean number of pieces of these sentences, with a vocabulary trained on the sample; None if none can be
+    trained. It uses `bpe`, which takes a tenth of the time of `unigram` and cuts text into nearly as many pieces."""
+    try:
+        pieces = Vocabulary(_run_trainer(settings.model_copy(update={"kind": "bpe"}), iter(sample)))
+    except RuntimeError:  # too few different words for so many pieces
+        return None
+    return float(np.mean([len(ids) for ids in pieces.encode(sentences, threads=ALL_CORES)]))
+
+
 def _run_trainer(settings: VocabularySettings, sentences: Iterator[str]) -> bytes:
     from sentencepiece import SentencePieceTrainer
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from lockstep.data.data_settings import DataSettings
 from lockstep.data.text import parallel_text
-from lockstep.data.text.clean import clean
+from lockstep.data.text.clean import Cleaned, clean
 from lockstep.data.text.lines import Hashes, Lines, hash_pairs, mark_first
 from lockstep.data.text.text_block import BadReason
 
@@ -37,6 +37,12 @@ class Survey:
     """Lines that cannot be decoded, are no pair or are far too long."""
     usable: int = 0
     """Pairs that cleaning keeps, of those in the sample."""
+    sampled: int = 0
+    """Pairs in the sample."""
+    doubtful: int = 0
+    """Usable pairs that are clearly in other languages, if most sentences look like a real language."""
+    sides: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
+    """The cleaned source sentences and target sentences of the sample."""
     characters: int = 0
     """Different characters in the cleaned text of the sample."""
     common_characters: int = 0
@@ -49,6 +55,11 @@ class Survey:
     def mean_words(self) -> float:
         """Words of a target sentence, on average."""
         return self.words[1] / max(1, self.pairs)
+
+    @property
+    def kept(self) -> int:
+        """About how many pairs cleaning keeps."""
+        return max(0, round(self.pairs * self.usable / max(1, self.sampled)) - self.duplicates)
 
 
 def survey(settings: DataSettings, name: str, most_pairs: int, seconds: float | None = None) -> Survey:
@@ -70,16 +81,22 @@ def survey(settings: DataSettings, name: str, most_pairs: int, seconds: float | 
         counted.empty += int((readable & ~filled).sum())
         hashes.append(hash_pairs(sides[0].hashes, sides[1].hashes)[readable & filled])
         if counted.usable < SAMPLE_PAIRS:
-            cleaned = clean(settings, decoded)
-            counted.usable += len(cleaned.source)
-            counted.sample += cleaned.source.sentences + cleaned.target.sentences
+            _add_sample(counted, clean(settings, decoded), len(sides[0]))
         if counted.pairs >= most_pairs or (seconds is not None and time.monotonic() - begin > seconds):
             counted.is_complete = False
             break
     pairs = np.concatenate(hashes) if hashes else np.zeros(0, np.uint64)
     counted.duplicates = int((~mark_first(pairs)).sum())
-    counted.sample = list(dict.fromkeys(counted.sample))
+    counted.sample = list(dict.fromkeys(counted.sides[0] + counted.sides[1]))
     frequencies = sorted(Counter("".join(counted.sample)).values(), reverse=True)
     counted.characters = len(frequencies)
     counted.common_characters = int((np.cumsum([0, *frequencies[:-1]]) < COVERAGE * sum(frequencies)).sum())
     return counted
+
+
+def _add_sample(counted: Survey, cleaned: Cleaned, pairs: int) -> None:
+    counted.sampled += pairs
+    counted.usable += len(cleaned.source)
+    counted.doubtful += int((cleaned.doubts > 0).sum()) if 2 * cleaned.natural > cleaned.checked else 0
+    for sentences, side in zip(counted.sides, (cleaned.source, cleaned.target), strict=True):
+        sentences += side.sentences
