@@ -84,7 +84,7 @@ def test_little_memory_means_micro_batches() -> None:
 
 @pytest.mark.parametrize(("mean_pieces", "kept"), [(9.0, 2900), (24.0, 2900), (24.0, 2000)])
 def test_the_steps_give_the_passes_that_are_written(mean_pieces: float, kept: int) -> None:
-    text = TextFacts(3000, 9.0, 80, kept_pairs=kept, mean_pieces=mean_pieces)
+    text = TextFacts(3000, 9.0, 80, trained_pairs=kept, mean_pieces=mean_pieces)
     sizes = choose_sizes(text, LAPTOP)
     steps, words = (float(str(sizes.as_dict()[key])) for key in ("train.steps", "batch.words"))
     passes = steps * words / (kept * (mean_pieces + 1))

@@ -37,10 +37,11 @@ def fit_sizes(data: "DataSettings", seconds: float | None = None) -> FittedSizes
     settings = data.vocabulary.model_copy(update={"size": MORE_PIECES_THAN_WANTED})
     largest = find_largest_size(settings, counted.sample) if counted.sample else None
     machine = read_machine_facts()
-    kept = max(
-        1, counted.kept - sum(min(data.split.most, round(data.split.share * counted.kept)) for _ in data.split_sets)
+    split = len(data.split_sets) * min(data.split.most, round(data.split.share * counted.clean_pairs))
+    trained_pairs = max(1, counted.clean_pairs - split)
+    text = TextFacts(
+        counted.pairs, counted.mean_words, counted.characters, counted.common_characters, largest, trained_pairs
     )
-    text = TextFacts(counted.pairs, counted.mean_words, counted.characters, counted.common_characters, largest, kept)
     if counted.sample:
         chosen = choose_sizes(text, machine).as_dict()
         size, coverage = chosen["data.vocabulary.size"], chosen.get("data.vocabulary.coverage", 1.0)

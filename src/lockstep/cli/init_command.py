@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 SECONDS = 60.0
 """Counting stops after this time."""
 FEWEST_PAIRS, FEW_PAIRS = 5, 2000
+MOST_DOUBTFUL, SHOWN_SENTENCES = 0.5, 1000
+"""If more pairs than this share are in other languages, the named languages are probably wrong."""
 MOST_UNDECODABLE = 0.02
 """If more lines than this share are not valid text, the file is in another encoding."""
 
@@ -49,21 +51,28 @@ def init(
     from lockstep.cli.fit_sizes import fit_sizes
     from lockstep.config import build, load
     from lockstep.config.write_config import write_config
-    from lockstep.data.text.arrange import arrange, check_encodings, choose_languages
+    from lockstep.data.text.arrange import arrange, check_encoding, choose_languages
+    from lockstep.data.text.languages import find_code
     from lockstep.errors import LockstepError
     from lockstep.files import disk_error, write_atomically
 
     if to.exists() and not force:
         raise LockstepError(f"{to} exists already.", "--force overwrites it; --to writes another file.", code=2)
-    wanted = source, target
+    if not to.absolute().parent.is_dir():
+        raise LockstepError(
+            f"There is no folder {to.parent}.", "Make it first, or choose another file with --to.", code=2
+        )
+    wanted = (find_code(source) or source) if source else None, (find_code(target) or target) if target else None
     arranged = arrange(files, wanted)
-    languages = choose_languages(arranged, wanted)
-    sources = [text.put_in_order(languages) for text in arranged]
+    languages = choose_languages(arranged.sources, wanted)
+    arranged = arranged.leave_out(languages)
+    sources = [text.put_in_order(languages) for text in arranged.sources]
     named = name_texts(sources, languages)
     data = build({"data": {"languages": list(languages), **named, "bad_lines": "skip"}}, "the text").data
     fitted = fit_sizes(data, SECONDS)
     if fitted.survey.bad["undecodable"] > MOST_UNDECODABLE * fitted.survey.pairs:
-        check_encodings(sources)
+        for file in (one for text in sources for one in text.looks):
+            check_encoding(file)
     surveys = _survey_all(data, fitted)
     settings = _list_data_settings(languages, named, surveys)
     try:
@@ -71,10 +80,11 @@ def init(
     except OSError as error:
         raise disk_error(to, error, "choose another file with --to") from None
     load(to, [])  # what was written can be read
+    notes = [*arranged.unused, *_doubt_languages(languages, fitted.survey), *list_notes(surveys)]
     if as_json:
-        print_json(_list_facts(to, languages, sources, surveys, fitted))
+        print_json(_list_facts(to, languages, sources, surveys, fitted) | {"notes": notes})
     else:
-        _print_result(to, languages, sources, surveys, fitted)
+        _print_result(to, languages, sources, surveys, fitted, notes)
 
 
 def name_texts(sources: "Sequence[TextSource]", languages: tuple[str, str]) -> "dict[str, JsonValue]":
@@ -116,9 +126,8 @@ def _survey_all(data: "DataSettings", fitted: "FittedSizes") -> "dict[str, Surve
 
     training = fitted.survey
     if len(training.sample) < 2 * FEWEST_PAIRS:
-        message = (
-            f"Of {training.pairs:,} pairs of training text, cleaning leaves fewer than {FEWEST_PAIRS} different ones."
-        )
+        pairs = _count(training.pairs, "pair")
+        message = f"Of {pairs} of training text, cleaning leaves fewer than {FEWEST_PAIRS} different ones."
         remedy = "Check that the two sides are translations of each other, and the languages (--source, --target)."
         raise LockstepError(message, remedy, code=2)
     surveys = {"train": training}
@@ -172,8 +181,11 @@ def _describe_machine(fitted: "FittedSizes") -> str:
 def _describe_minutes(fitted: "FittedSizes") -> str:
     """The expected duration as a range, such as `20 minutes to 2 hours`, and the machine it is for."""
     low, high = ((1.0 if minutes < 1 else minutes) for minutes in fitted.sizes.minutes)
-    texts = [f"{minutes:.0f} minutes" if minutes < 90 else f"{minutes / 60:.0f} hours" for minutes in (low, high)]
-    span = "about a minute" if high < 1.5 else f"{texts[0]} to {texts[1]}".replace("1 minutes", "1 minute")
+    texts = [
+        _count(round(minutes), "minute") if minutes < 90 else _count(round(minutes / 60), "hour")
+        for minutes in (low, high)
+    ]
+    span = "about a minute" if high < 1.5 else f"{texts[0]} to {texts[1]}"
     return f"{span} on this machine ({_describe_machine(fitted)})"
 
 
@@ -187,6 +199,7 @@ def _print_result(
     sources: "Sequence[TextSource]",
     surveys: "dict[str, Survey]",
     fitted: "FittedSizes",
+    notes: list[str],
 ) -> None:
     from rich import box
     from rich.console import Console
@@ -213,13 +226,32 @@ def _print_result(
         table.add_row(name, escape(files), formats, encodings, pairs, words)
     console = Console(highlight=False, markup=False, soft_wrap=True)
     Console(highlight=False).print(table)
-    for note in list_notes(surveys):
+    for note in notes:
         console.print(note)
     chosen = fitted.sizes.as_dict()
     model = f"{chosen['model.encoder_layers']}+{chosen['model.decoder_layers']} layers of width {chosen['model.width']}"
     console.print(f"Wrote {to}: {chosen['data.vocabulary.size']:,} pieces, {model}, {chosen['train.steps']:,} steps.")
     console.print(f"Training will probably take {_describe_minutes(fitted)}.")
     console.print(f"Next: lockstep train {to}")
+
+
+def _doubt_languages(languages: tuple[str, str], counted: "Survey") -> list[str]:
+    """Sentences on languages that are not known, or that the text does not look like."""
+    from lockstep.data.text.arrange import identify
+    from lockstep.data.text.languages import is_known
+
+    notes = [
+        f"{code} is not a language code that is known here (as en, de or pt-BR are): its language check is off."
+        for code in languages
+        if not is_known(code)
+    ]
+    if counted.doubtful > MOST_DOUBTFUL * counted.usable:
+        seen = [identify(side[:SHOWN_SENTENCES]) or "an unknown language" for side in counted.sides]
+        notes.append(
+            f"The text does not look like {languages[0]} and {languages[1]}, but like {seen[0]} and {seen[1]}: "
+            "check --source, --target and the order of the files."
+        )
+    return notes
 
 
 def list_notes(surveys: "dict[str, Survey]") -> list[str]:
@@ -237,7 +269,7 @@ def list_notes(surveys: "dict[str, Survey]") -> list[str]:
     }
     if any(removed.values()):
         shown = ", ".join(f"{number:,} {what}" for what, number in removed.items() if number)
-        notes.append(f"Cleaning will remove {shown}.")
+        notes.append(f"Cleaning will remove at least {shown}.")
     if counted.bad["undecodable"]:
         notes.append("If a file is not UTF-8 at all, convert it instead: iconv -f WINDOWS-1252 -t UTF-8 FILE.")
     if "validation" not in surveys:

@@ -33,7 +33,7 @@ class TextFacts:
     """Of them, those that make up 99.95 % of the text."""
     largest_vocabulary: int | None = None
     """The most pieces that SentencePiece can find in the text; None if there are more than anybody wants."""
-    kept_pairs: int | None = None
+    trained_pairs: int | None = None
     """About how many pairs are trained on after cleaning and splitting; None: all."""
     mean_pieces: float | None = None
     """Mean number of pieces of a target sentence with the chosen vocabulary, without the end mark; None: not measured."""
@@ -176,7 +176,7 @@ def _choose_steps(
     text: TextFacts, machine: TrainingMachine, row: _Row, words: float, flops_per_word: float
 ) -> tuple[int, str]:
     """The number of steps, and how many passes through the text that is."""
-    pass_steps = (text.kept_pairs or text.pairs) * words / row.batch_words
+    pass_steps = (text.trained_pairs or text.pairs) * words / row.batch_words
     steps = min(max(_FEWEST_STEPS, pass_steps * row.passes), _MOST_STEPS)
     limit = ""
     if not machine.gpus:

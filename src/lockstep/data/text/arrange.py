@@ -4,30 +4,19 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
+from lockstep.data.text import csv_table
 from lockstep.data.text.compressed import strip_compression
+from lockstep.data.text.file_names import SetName, find_roles, replace_language, split_language
 from lockstep.data.text.find_files import Format
 from lockstep.data.text.identify import identify_language
-from lockstep.data.text.languages import is_known, matches_language
+from lockstep.data.text.languages import matches_language
 from lockstep.data.text.look import FileLook, look, read_sample, read_sample_lines
 from lockstep.errors import LockstepError
 
-SetName = Literal["train", "validation", "test"]
-_VALIDATION = re.compile(r"(valid|validation|val|dev|devel|newsdev)\d*")
-_TEST = re.compile(r"(test|tst|newstest|devtest|testset)\d*")
-_NAMES = (
-    "ar arabic ara, bg bulgarian bul, cs czech ces cze, da danish dan, de german deutsch deu ger, el greek ell gre, "
-    "en english eng, es spanish espanol spa, et estonian est, fa persian fas, fi finnish fin, fr french francais fra fre, "
-    "he hebrew heb, hi hindi hin, hr croatian hrv, hu hungarian hun, id indonesian ind, it italian italiano ita, "
-    "ja japanese jpn, ko korean kor, lt lithuanian lit, lv latvian lav, nl dutch nld dut, no norwegian nor, "
-    "pl polish pol, pt portuguese por, ro romanian ron rum, ru russian rus, sk slovak slk, sl slovenian slv, "
-    "sv swedish swe, th thai tha, tr turkish tur, uk ukrainian ukr, vi vietnamese vie, zh chinese zho chi"
-)
-_CODES = {name: names.split()[0] for names in _NAMES.split(", ") for name in names.split()}
-"""Language codes by the codes and names that people write into file names."""
 _FEWEST_SENTENCES = 0.2
 """At least this share of the sentences must look like the language of the text."""
+_SHOWN_UNUSED, _SHOWN_CHARACTERS = 5, 30
 _IGNORED = re.compile(
     r"(readme|licen[cs]e|copying|changelog).*|.*\.(yaml|yml|json|jsonl|md|html|pdf|py|sh|log|model|lock)"
 )
@@ -43,6 +32,17 @@ class TextSource:
     """The languages in the order of the files or of the columns; None if one cannot be recognized."""
     role: SetName
     looks: tuple[FileLook, ...]
+
+    def fits(self, languages: tuple[str, str]) -> bool:
+        """False if the names of the files, or what is in them, say that the text is in other languages."""
+        if self.format in ("po", "mo"):
+            target = self.looks[0].languages[0] if self.looks[0].languages else None
+            return target is None or any(matches_language(one, _dash(target)) for one in languages)
+        if self.format == "lines":
+            named = [code for path in self.paths if (code := split_language(path)[1]) is not None]
+        else:
+            named = list(self.looks[0].languages)
+        return len(named) < 2 or all(any(matches_language(want, code) for code in named) for want in languages)
 
     @property
     def is_ordered_by_name(self) -> bool:
@@ -66,34 +66,93 @@ class TextSource:
         return replace(self, paths=self.paths[::-1], languages=self.languages[::-1], looks=self.looks[::-1])
 
 
-def arrange(places: Sequence[Path], wanted: tuple[str | None, str | None]) -> list[TextSource]:
+@dataclass(frozen=True)
+class Arrangement:
+    """The texts in some files, and a sentence on every file that is not used."""
+
+    sources: list[TextSource]
+    unused: list[str]
+
+    def leave_out(self, languages: tuple[str, str]) -> "Arrangement":
+        """Leaves out texts that name other languages than the chosen ones, unless no training text would be left."""
+        fitting = [text for text in self.sources if text.fits(languages)]
+        if all(text.role != "train" for text in fitting):
+            return self
+        others = [text for text in self.sources if not text.fits(languages)]
+        notes = [
+            f"{' and '.join(map(str, text.paths))} is not used: its languages are {text.languages[0] or 'unknown'} and "
+            f"{text.languages[1] or 'unknown'}, not {languages[0]} and {languages[1]}."
+            for text in others
+        ]
+        return Arrangement(fitting, [*self.unused, *notes])
+
+
+def arrange(places: Sequence[Path], wanted: tuple[str | None, str | None]) -> Arrangement:
     """Arranges the files, and the files in the folders. `wanted` are the languages that the user named."""
-    looks = [look(path) for path in _expand(places)]
+    all_looks = [look(path) for path in _expand(places)]
+    looks = [one for one in all_looks if one.is_text]
+    unused = [f"{one.path} is not used: it is a binary file." for one in all_looks if not one.is_text]
+    if given := next((one.path for one in all_looks if not one.is_text and one.path in places), None):
+        raise LockstepError(f"{given} is a binary file, not text.", "Give text files, or a folder of them.", code=2)
     sources: list[tuple[FileLook, ...]] = [(one,) for one in looks if one.format != "lines"]
-    sources += _pair([one for one in looks if one.format == "lines"], wanted, any(place.is_dir() for place in places))
+    lines = [one for one in looks if one.format == "lines"]
+    sources += _pair(lines, wanted, any(place.is_dir() for place in places))
+    unused += _explain_unused(lines, sources, wanted)
     if not sources:
         raise LockstepError(
-            f"There is no parallel text in {', '.join(map(str, places))}.",
+            " ".join([f"There is no parallel text in {', '.join(map(str, places))}.", *unused[:_SHOWN_UNUSED]]),
             "Give two files with a sentence per line, or one .tsv, .csv, .tmx, .po or .mo file.",
             code=2,
         )
-    roles = _find_roles([one[0].path for one in sources])
-    return [
+    roles = find_roles([one[0].path for one in sources])
+    if "train" not in roles:
+        names = ", ".join(str(file.path) for one in sources for file in one)
+        raise LockstepError(
+            " ".join([f"There is no training text: {names} is test or validation text.", *unused[:_SHOWN_UNUSED]]),
+            "Give the training text too. If this is the training text, give its files other names, such as train.",
+            code=2,
+        )
+    texts = [
         TextSource(one[0].format, tuple(file.path for file in one), _find_languages(one, wanted), role, one)
         for one, role in zip(sources, roles, strict=True)
     ]
+    return Arrangement(texts, unused)
 
 
-def check_encodings(sources: Sequence[TextSource]) -> None:
-    """Raises an error that names a file in another encoding than UTF-8 or UTF-16, and the likely encoding."""
-    for one in (one for text in sources for one in text.looks if not one.is_readable):
-        name = "WINDOWS-1252" if one.encoding is None else one.encoding.replace("cp", "WINDOWS-").upper()
-        guess = "" if one.encoding is None else f" It looks like {name}, which is only a guess."
-        raise LockstepError(
-            f"{one.path} is not UTF-8.{guess}",
-            f"Convert it, for example: iconv -f {name} -t UTF-8 {one.path} > converted.txt",
-            code=2,
-        )
+def _explain_unused(
+    looks: Sequence[FileLook], sources: Sequence[tuple[FileLook, ...]], wanted: tuple[str | None, str | None]
+) -> list[str]:
+    """A sentence on every file with a sentence per line that belongs to no text."""
+    used = {one.path for source in sources for one in source}
+    known = {split_language(path)[1] for path in used} | set(wanted)
+    notes = []
+    for path in (one.path for one in looks if one.path not in used):
+        _, code = split_language(path)
+        others = sorted(other for other in known if other not in (None, code))
+        if code is None:
+            why = "its name does not say its language; name it like news.en"
+        elif wanted[0] and wanted[1] and code not in wanted:
+            why = f"it is {code}"
+        elif len(others) == 1:
+            why = f"it has no partner: {replace_language(path, others[0])} is missing"
+        else:
+            why = "it has no partner: no other file has the same name with another language"
+        notes.append(f"{path} is not used: {why}.")
+    return notes
+
+
+def check_encoding(file: FileLook) -> None:
+    """Raises an error if the file is in another encoding than UTF-8 or UTF-16. It names the likely encoding."""
+    if file.is_readable:
+        return
+    name = "WINDOWS-1252" if file.encoding is None else file.encoding.replace("cp", "WINDOWS-").upper()
+    guess = "" if file.encoding is None else f" It looks like {name}, which is only a guess."
+    new = f"converted{''.join(file.path.suffixes[-2:] if file.compression else file.path.suffixes[-1:]) or '.txt'}"
+    unpack = {".gz": "zcat", ".xz": "xzcat", ".zst": "zstdcat", ".bz2": "bzcat"}.get(file.compression or "")
+    command = f"iconv -f {name} -t UTF-8 {file.path} > {new}"
+    if unpack is not None:
+        command = f"{unpack} {file.path} | iconv -f {name} -t UTF-8 > {new.removesuffix(file.compression or '')}"
+    raise LockstepError(f"{file.path} is not UTF-8.{guess}", f"Convert it, for example: {command}", code=2)
 
 
 def choose_languages(sources: Sequence[TextSource], wanted: tuple[str | None, str | None]) -> tuple[str, str]:
@@ -119,7 +178,9 @@ def choose_languages(sources: Sequence[TextSource], wanted: tuple[str | None, st
 
 def _expand(places: Sequence[Path]) -> list[Path]:
     files: list[Path] = []
-    for place in places:
+    for number, place in enumerate(places):
+        if place in places[:number]:
+            raise LockstepError(f"{place} is given twice.", "Give each file once.", code=2)
         try:
             inside = sorted(place.iterdir()) if place.is_dir() else [place]
         except OSError as error:
@@ -179,40 +240,6 @@ def _unclear_error(looks: Sequence[FileLook]) -> LockstepError:
     )
 
 
-def split_language(path: Path) -> tuple[str, str | None]:
-    """The path without the language in its name, and that language: (`news.`, `en`) for news.en."""
-    name = strip_compression(path.name)
-    parts = re.split(r"([._-])", name)
-    for place in reversed(range(0, len(parts), 2)):
-        part = parts[place].lower()
-        code = _CODES.get(part) or (part if is_known(part) else None)
-        if code is not None:
-            return str(path.with_name("".join([*parts[:place], *parts[place + 1 :]]) or "*")), code
-    return str(path), None
-
-
-def _find_roles(paths: Sequence[Path]) -> list[SetName]:
-    """What each text is for, from its name. If there is only one kind of text, it is for training."""
-    roles: list[SetName] = [_find_role(path) for path in paths]
-    if len(set(roles)) == 1:
-        return ["train"] * len(paths)
-    news = sorted(
-        path.name for path, role in zip(paths, roles, strict=True) if role == "test" and "newstest" in path.name
-    )
-    if "validation" not in roles and len(news) > 1:  # as is usual, the earlier news is for validation
-        roles = ["validation" if path.name == news[0] else role for path, role in zip(paths, roles, strict=True)]
-    return roles
-
-
-def _find_role(path: Path) -> SetName:
-    for word in re.split(r"[^a-z0-9]+", path.name.lower()):
-        if _TEST.fullmatch(word):
-            return "test"
-        if _VALIDATION.fullmatch(word):
-            return "validation"
-    return "train"
-
-
 def _find_languages(
     looks: tuple[FileLook, ...], wanted: tuple[str | None, str | None]
 ) -> tuple[str | None, str | None]:
@@ -234,16 +261,36 @@ def _find_languages(
     if len(codes) == 2:
         short = _shorten(codes[0]), _shorten(codes[1])
         return short if short[0] != short[1] else (codes[0], codes[1])
+    if one.format == "csv":
+        _check_columns(one)
     if one.format == "tmx":
         return (codes[0] if codes else None), None
     pairs = read_sample(one, ("und", "und"))
     return identify([source for source, _ in pairs]), identify([target for _, target in pairs])
 
 
+def _check_columns(file: FileLook) -> None:
+    """Raises if a CSV file has other than two columns and its first row does not say which to use."""
+    if len(file.columns) == 2 or csv_table.find_columns(file.columns, ("und", "und")) is not None:
+        return
+    check_encoding(file)
+    shown = ", ".join(column[:_SHOWN_CHARACTERS] or "(empty)" for column in file.columns)
+    raise LockstepError(
+        f"{file.path} has {len(file.columns)} columns, and it is not clear which two are the languages: {shown}.",
+        "Name them in the first row: codes or names of languages (en, English, Español), or source and target.",
+        code=2,
+    )
+
+
 def identify(sentences: Sequence[str]) -> str | None:
     """The language of some sentences; None if it is not clear."""
     language, share = identify_language(sentences)
     return language if share > _FEWEST_SENTENCES and language != "und" else None
+
+
+def _dash(code: str) -> str:
+    """`pt-BR` for `pt_BR.UTF-8` and `pt_BR@latin`."""
+    return re.split(r"[@.]", code)[0]
 
 
 def _shorten(code: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lockstep.data.text.encodings import advise_conversion
-from lockstep.data.text.languages import matches_language
+from lockstep.data.text.languages import find_code_in, is_known, matches_language
 from lockstep.data.text.line_reader import count_limit_bytes, read_line_blocks
 from lockstep.data.text.text_block import SKIP, BadReason, BadRow, columns_error
 from lockstep.errors import LockstepError
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 DELIMITERS = ",;\t"
 _SAMPLE_LINES = 50
-_HEADINGS = ("source", "target")
+_HEADINGS = ("source", "src"), ("target", "tgt", "trg", "translation")
+_NUMBERS = ("id", "no")
 
 
 def read(path: Path, languages: tuple[str, str], limit: int, skip_bad: bool) -> Iterator[tuple[str, str] | BadRow]:
@@ -87,11 +88,31 @@ def _parse(lines: Sequence[str], delimiter: str) -> list[list[str]]:
 def find_columns(row: Sequence[str], languages: tuple[str, str]) -> tuple[int, int] | None:
     """Returns the columns of both languages if this row is a header, or None."""
     names = [cell.strip().lstrip("\ufeff") for cell in row]
-    for wanted in (languages, _HEADINGS):
-        places = [next((i for i, name in enumerate(names) if matches_language(one, name)), None) for one in wanted]
+    for matches in (_is_language, _names_language, _is_heading):
+        places = [next((i for i, name in enumerate(names) if matches(side, languages, name)), None) for side in (0, 1)]
         if places[0] is not None and places[1] is not None and places[0] != places[1]:
             return places[0], places[1]
     return None
+
+
+def _is_language(side: int, languages: tuple[str, str], name: str) -> bool:
+    return matches_language(languages[side], name)
+
+
+def _names_language(side: int, languages: tuple[str, str], name: str) -> bool:
+    return (code := find_code_in(name)) is not None and matches_language(languages[side], code)
+
+
+def _is_heading(side: int, languages: tuple[str, str], name: str) -> bool:
+    return name.lower() in _HEADINGS[side]
+
+
+def list_languages(header: Sequence[str]) -> list[str]:
+    """Returns the language codes that a header names, in the order of the columns; none if the row is not a header."""
+    codes = [find_code_in(cell) or cell.strip() for cell in header if find_code_in(cell) or is_known(cell)]
+    if len(codes) > 2:  # a column of numbers
+        codes = [code for code in codes if code not in _NUMBERS]
+    return codes if len(set(codes)) > 1 and (len(header) > 2 or len(codes) == 2) else []
 
 
 def _read_lines(path: Path, limit: int) -> Iterator[str]:

@@ -45,6 +45,14 @@ def read(
             yield _join_lines(source, limit), _join_lines(target, limit)
 
 
+def read_language(path: Path, compiled: bool) -> str | None:
+    """Returns the language of the translations that the header names, or None."""
+    messages = _read_compiled(path, _read_all(path)) if compiled else _read_text(path, sys.maxsize)
+    message, header = next(messages, ("", ""))
+    language = _LANGUAGE.search(header) if not message else None
+    return language[1] if language else None
+
+
 def _join_lines(text: str, limit: int) -> str:
     return " ".join(text.split()) if len(text) <= limit else text[: limit + 1].replace("\n", " ")
 

@@ -69,6 +69,26 @@ _LANGUAGES = {
     "Kore": "ko",
 }
 _SCRIPT_OF = {language: script for script, languages in _LANGUAGES.items() for language in languages.split()}
+_NAMES = (
+    "ar arabic ara العربية, bg bulgarian bul български, ca catalan català, cs czech ces cze čeština cestina, "
+    "da danish dan dansk, de german deutsch deu ger, el greek ell gre ελληνικά, en english eng englisch anglais inglés, "
+    "es spanish español espanol castellano spa, et estonian est eesti, eu basque euskara, fa persian farsi fas فارسی, "
+    "fi finnish fin suomi, fr french français francais fra fre, gl galician galego, he hebrew heb עברית, "
+    "hi hindi hin हिन्दी, hr croatian hrv hrvatski, hu hungarian hun magyar, id indonesian ind, is icelandic íslenska, "
+    "it italian italiano ita, ja japanese jpn 日本語, ko korean kor 한국어, lt lithuanian lit, lv latvian lav, "
+    "nl dutch nederlands nld dut, no norwegian norsk nor, pl polish polski pol, pt portuguese português portugues por, "
+    "ro romanian română romana ron rum, ru russian русский rus, sk slovak slovenčina slk, sl slovenian slovenščina slv, "
+    "sr serbian српски srpski, sv swedish svenska swe, th thai tha ไทย, tr turkish türkçe tur, uk ukrainian ukr, "
+    "vi vietnamese vie, zh chinese 中文 zho chi"
+)
+_CODES = {name: names.split()[0] for names in _NAMES.split(", ") for name in names.split()}
+"""Language codes by the codes and names that people write into file names and headings."""
+_OTHERS = (
+    "ace an ary arz ba bcl br crh dz eo ext fo fuv fy gcf gcr gd gom grc gug guw ha hbo ig in iw jv kab kik ku la lg lij "
+    "ln ltg mg nso oc om or pcm qu rw sa sdh se sh sn st tk tt ug uz uzs vec vo wa wuu yo fil cmn"
+)
+"""Other codes that py3langid knows. They are too short or too rare to look for them in names."""
+_AMBIGUOUS = {"am", "as", "be", "id", "is", "it", "he", "hi", "ms", "my", "no", "pa", "si", "so", "tl"}
 _WITHOUT_SPACES = {"ja", "km", "lo", "my", "th", "yue", "zh"}
 
 
@@ -118,9 +138,28 @@ def name_script(language: str) -> str | None:
     return _SCRIPT_OF.get(base)
 
 
+def find_code(name: str) -> str | None:
+    """Returns the code of a common language from its code or its name: `de` for de, DEU, German and Deutsch, or None."""
+    plain = name.strip().lower()
+    return _CODES.get(plain) or (plain if plain in _SCRIPT_OF else None)
+
+
 def is_known(language: str) -> bool:
-    """Is this the code of a common language?"""
-    return language in _SCRIPT_OF
+    """Is this the code of a language that Lockstep or py3langid knows?"""
+    base = split_code(language)[0]
+    return base in _SCRIPT_OF or base in _CODES.values() or base in _OTHERS.split()
+
+
+def find_code_in(text: str) -> str | None:
+    """Returns the code of the language that a heading names: `en` for English, en-US, `English (US)` and text_en, or None.
+    Codes that are words or abbreviations, such as id and no, count only if the heading is nothing else."""
+    if re.fullmatch(r"[A-Za-z]{2,3}([_-][A-Za-z0-9]{2,8})+", text.strip()) and find_code(split_code(text)[0]):
+        return text.strip()
+    if (code := find_code(text)) is not None:
+        return code
+    words = [word for word in re.split(r"[\W\d_]+", text.lower()) if len(word) > 2 or word not in _AMBIGUOUS]
+    codes = {code for word in words if (code := find_code(word)) is not None}
+    return codes.pop() if len(codes) == 1 else None
 
 
 def uses_spaces(language: str) -> bool:

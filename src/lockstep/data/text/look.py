@@ -7,17 +7,17 @@ from itertools import islice
 from pathlib import Path
 
 from lockstep.data.data_settings import DataSettings
-from lockstep.data.text import csv_table, parallel_text
-from lockstep.data.text.compressed import ENDINGS, read_blocks
+from lockstep.data.text import csv_table, gettext, parallel_text
+from lockstep.data.text.compressed import ENDINGS, read_blocks, strip_compression
 from lockstep.data.text.encodings import detect_encoding, guess_encoding, read_head
 from lockstep.data.text.find_files import Format, name_format
+from lockstep.data.text.languages import find_code
 from lockstep.data.text.line_reader import LineReader, count_limit_bytes
 from lockstep.data.text.text_block import TextBlock
 
 _MO_MAGIC = (b"\xde\x12\x04\x95", b"\x95\x04\x12\xde")
-_TMX_LANGUAGE = re.compile(r"<tuv\b[^>]*?\blang\s*=\s*[\"']([^\"']+)", re.IGNORECASE)
-_PO_LANGUAGE = re.compile(r"^\"Language:\s*([\w@.-]+)", re.MULTILINE)
-_CODE = re.compile(r"[A-Za-z]{2,3}([_-][A-Za-z0-9]{2,8})*")
+_TMX_LANGUAGE = re.compile(r"<tuv\b[^>]*?\blang\s*=\s*[\"']([^\"']+)[\"']", re.IGNORECASE)
+_BINARY = 0.05
 _TWO_COLUMNS = 0.9
 """A file counts as a table if this share of its first rows has two columns."""
 
@@ -35,6 +35,10 @@ class FileLook:
     languages: tuple[str, ...]
     """Language codes that the file itself names: in a TMX, in a CSV header (in the order of the columns), in a catalogue
     (only that of the translations). Empty if it names none."""
+    columns: tuple[str, ...] = ()
+    """The cells of the first row of a CSV file."""
+    is_text: bool = True
+    """False for a binary file such as an image."""
 
     @property
     def is_readable(self) -> bool:
@@ -55,7 +59,15 @@ def look(path: Path) -> FileLook:
     shown: str | None = encoding
     if not binary and encoding == "utf-8" and "\ufffd" in text.rstrip("\ufffd"):
         shown = guess_encoding(head)
-    return FileLook(path, kind, shown, compression, _find_languages(kind, text))
+    columns = tuple(csv_table.read_header(text.split("\n"))) if kind == "csv" else ()
+    languages = _find_catalogue_language(path, kind) if kind in ("po", "mo") else _find_languages(kind, text, columns)
+    is_text = kind == "mo" or encoding != "utf-8" or not _is_binary(head, text)
+    return FileLook(path, kind, shown, compression, languages, columns, is_text)
+
+
+def _is_binary(head: bytes, text: str) -> bool:
+    """Does the file have zero bytes and much else that is not text?"""
+    return 0 in head and (head.count(0) + text.count("\ufffd") > _BINARY * len(head))
 
 
 def read_sample(file: FileLook, languages: tuple[str, str], count: int = 1000) -> list[tuple[str, str]]:
@@ -95,13 +107,18 @@ def _recognize(text: str) -> Format:
     return "csv" if csv_table.is_csv(lines, _TWO_COLUMNS) else "lines"
 
 
-def _find_languages(kind: Format, text: str) -> tuple[str, ...]:
+def _find_catalogue_language(path: Path, kind: Format) -> tuple[str, ...]:
+    """The language of the translations, from the header or from a path such as fr/LC_MESSAGES/app.mo."""
+    if language := gettext.read_language(path, compiled=kind == "mo"):
+        return (language,)
+    folders = [part for part in path.absolute().parts[:-1] if part != "LC_MESSAGES"]
+    names = [strip_compression(path.name).split(".")[0], *folders[-1:]]
+    return tuple(code for name in names if (code := find_code(re.split(r"[_@.]", name)[0])) is not None)[:1]
+
+
+def _find_languages(kind: Format, text: str, columns: tuple[str, ...]) -> tuple[str, ...]:
     if kind == "tmx":
         return tuple(dict.fromkeys(_TMX_LANGUAGE.findall(text)))
-    if kind == "po":
-        return tuple(_PO_LANGUAGE.findall(text))[:1]
     if kind == "csv":
-        header = csv_table.read_header(text.split("\n"))
-        codes = [cell for cell in header if _CODE.fullmatch(cell) and (len(header) == 2 or cell.lower() != "id")]
-        return tuple(codes) if len(codes) > 1 else ()
+        return tuple(csv_table.list_languages(columns))
     return ()

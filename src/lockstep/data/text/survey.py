@@ -57,7 +57,7 @@ class Survey:
         return self.words[1] / max(1, self.pairs)
 
     @property
-    def kept(self) -> int:
+    def clean_pairs(self) -> int:
         """About how many pairs cleaning keeps."""
         return max(0, round(self.pairs * self.usable / max(1, self.sampled)) - self.duplicates)
 
