@@ -143,3 +143,26 @@ def test_files_elsewhere_are_named_so_that_the_config_works_here(
     lockstep("init", *(there / name for name in files), "--to", "my.yaml")
     assert yaml.safe_load(Path("my.yaml").read_text())["data"]["folder"] == str(there)
     assert json.loads(lockstep("prepare", "my.yaml", "--json").stdout)["sets"]["train"]["lines"] > 100
+
+
+def test_languages_are_names_or_codes_and_doubts_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = write_lines(tmp_path)
+    facts = json.loads(lockstep("init", *files, "--source", "English", "--target", "deutsch", "--json").stdout)
+    assert facts["languages"] == ["en", "de"]
+    assert not any("look like" in note or "known" in note for note in facts["notes"])
+    doubted = lockstep("init", *files, "--source", "fr", "--target", "xx", "--force").stdout
+    assert "does not look like fr and xx, but like en and de" in doubted
+    assert "xx is not a language code that is known here" in doubted
+    assert "no folder nowhere" in lockstep("init", *files, "--to", "nowhere/l.yaml", code=2).stderr
+
+
+def test_a_table_of_another_encoding_with_line_breaks_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f'"{source}\nQuite so.","{target}\nSchön für Jürgen."\r\n' for source, target in make_pairs()[:150])
+    Path("pairs.csv").write_bytes(f"en,de\r\n{rows}".encode("cp1252"))
+    refused = lockstep("init", "pairs.csv", code=2).stderr
+    assert "pairs.csv is not UTF-8" in refused
+    assert "> converted.csv" in refused

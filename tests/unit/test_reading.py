@@ -194,6 +194,12 @@ def test_bad_lines_are_counted_by_preparation(tmp_path: Path) -> None:
     assert (validation["read"], validation["lines"], validation["removed"]) == (2, 1, {"columns": 1})
 
 
+def test_text_that_was_never_translated_is_called_identical(tmp_path: Path) -> None:
+    (tmp_path / "x.en").write_text("".join(f"this is the sentence number {n}\n" for n in range(9)))
+    with pytest.raises(LockstepError, match=r"only 0 different source sentences .*9 identical"):
+        prepare(make(tmp_path, train=[["x.en", "x.en"]], corpus=tmp_path / "c"))
+
+
 def test_a_look_tells_format_compression_languages_and_pairs(tmp_path: Path) -> None:
     path = tmp_path / "pairs.csv.gz"
     path.write_bytes(gzip.compress(b"id,en,de\n1,one,eins\n2,,\n3,two,zwei\n"))

@@ -247,7 +247,7 @@ def prepare(
         print_json({"folder": str(corpus.folder), **corpus.facts})
         return
     table = Table(box=box.SIMPLE, title=f"Corpus {escape(str(corpus.folder))}", title_justify="left")
-    for heading in ("set", "pairs", "source words", "target words", "longest", "removed"):
+    for heading in ("set", "pairs", "source pieces", "target pieces", "longest", "removed"):
         table.add_column(
             heading, justify="left" if heading in ("set", "removed") else "right", no_wrap=heading != "removed"
         )

@@ -111,6 +111,8 @@ def read_facts(path: Path) -> dict[str, Any]:
     from lockstep.files import read_json
     from lockstep.run.directory import RunDirectory
 
+    if not path.exists():
+        raise LockstepError(f"{path} does not exist.", "Give a corpus, a folder of images, or a run folder.", code=2)
     if (path / SOURCE).exists() and (path / CLASSES).exists():
         return dict(ImageCorpus.open(path).facts)
     for place in (path / INDEX, RunDirectory(path).data) if path.is_dir() else ():

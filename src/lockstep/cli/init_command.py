@@ -216,14 +216,13 @@ def _print_result(
     for heading in ("pairs", "words a pair"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, counted in surveys.items():
-        texts = [text for text in sources if text.role == name]
-        files = "\n".join(fold(str(_shorten(path)), 30) for text in texts for path in text.paths)
-        formats = "\n".join(dict.fromkeys(text.format for text in texts))
-        looks = [one for text in texts for one in text.looks]
-        encodings = "\n".join(dict.fromkeys(str(one.encoding) if one.is_readable else "utf-8" for one in looks))
         words = " / ".join(f"{count / max(1, counted.pairs):.1f}" for count in counted.words)
-        pairs = f"{counted.pairs:,}{'' if counted.is_complete else '+'}"
-        table.add_row(name, escape(files), formats, encodings, pairs, words)
+        counts = [f"{counted.pairs:,}{'' if counted.is_complete else '+'}", words]
+        first = [name, *counts]
+        for look in [look for text in sources if text.role == name for look in text.looks]:
+            encoding = str(look.encoding) if look.is_readable else "utf-8"
+            table.add_row(first[0], escape(fold(str(_shorten(look.path)), 30)), look.format, encoding, *first[1:])
+            first = [""] * 3
     console = Console(highlight=False, markup=False, soft_wrap=True)
     Console(highlight=False).print(table)
     for note in notes:

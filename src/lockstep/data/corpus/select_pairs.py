@@ -163,9 +163,10 @@ def _choose_sources(settings: DataSettings, selection: Selection, cleaned: Seque
             best[name] = both[:, first[: max(most, len(best) + 1)]]
     different = max(values.shape[1] for values in best.values())
     if different <= len(best):
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in selection.removed.most_common() if count)
         raise LockstepError(
-            f"The training text has only {different} different source sentence{'s' * (different != 1)} after cleaning, too "
-            f"few to split off {' and '.join(best)} text.",
+            f"The training text has only {different} different source sentence{'s' * (different != 1)} after cleaning "
+            f"(removed: {reasons or 'none'}), too few to split off {' and '.join(best)} text.",
             "Add text, or name data.validation.",
         )
     below = {name: max(1, int((keys < np.uint64(share * 2**64)).sum())) for name, (keys, _) in best.items()}
