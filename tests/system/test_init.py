@@ -98,7 +98,7 @@ def test_three_commands_lead_from_dirty_text_to_a_translation(
 def test_lines_that_cannot_be_decoded_are_left_out_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     said = lockstep("init", *write_lines(tmp_path)).stdout
-    assert "1 lines that are not valid UTF-8" in said
+    assert "1 line with invalid UTF-8" in said
     assert "iconv -f WINDOWS-1252" in said
     assert yaml.safe_load(Path("lockstep.yaml").read_text())["data"]["bad_lines"] == "skip"
 

@@ -264,5 +264,5 @@ def prepare(
         console.print(f"`lockstep data removed {corpus.folder}` shows the removed pairs.", soft_wrap=True)
     size = corpus.vocabulary.size
     console.print(
-        f"{corpus.facts['megabytes']:.1f} MB of text, {size:,} pieces in the vocabulary. Words are pieces and end marks."
+        f"{corpus.facts['megabytes']:.1f} MB of text, {size:,} pieces in the vocabulary. End marks count as pieces."
     )

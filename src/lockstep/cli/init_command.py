@@ -221,7 +221,7 @@ def _print_result(
         first = [name, *counts]
         for look in [look for text in sources if text.role == name for look in text.looks]:
             encoding = str(look.encoding) if look.is_readable else "utf-8"
-            table.add_row(first[0], escape(fold(str(_shorten(look.path)), 30)), look.format, encoding, *first[1:])
+            table.add_row(first[0], escape(fold(str(_shorten(look.path)), 20)), look.format, encoding, *first[1:])
             first = [""] * 3
     console = Console(highlight=False, markup=False, soft_wrap=True)
     Console(highlight=False).print(table)
@@ -259,15 +259,15 @@ def list_notes(surveys: "dict[str, Survey]") -> list[str]:
     notes = []
     if not counted.is_complete:
         notes.append(f"Counted only the first {counted.pairs:,} pairs; there are more.")
-    removed = {
-        "duplicates": counted.duplicates,
-        "pairs with an empty side": counted.empty,
-        "lines that are not valid UTF-8": counted.bad["undecodable"],
-        "lines without two columns": counted.bad["columns"],
-        "lines that are far too long": counted.bad["characters"],
-    }
-    if any(removed.values()):
-        shown = ", ".join(f"{number:,} {what}" for what, number in removed.items() if number)
+    removed = (
+        (counted.duplicates, "duplicate", ""),
+        (counted.empty, "pair", " with an empty side"),
+        (counted.bad["undecodable"], "line", " with invalid UTF-8"),
+        (counted.bad["columns"], "line", " without two columns"),
+        (counted.bad["characters"], "line", " of far too many characters"),
+    )
+    if any(number for number, _, _ in removed):
+        shown = ", ".join(f"{_count(number, noun)}{what}" for number, noun, what in removed if number)
         notes.append(f"Cleaning will remove at least {shown}.")
     if counted.bad["undecodable"]:
         notes.append("If a file is not UTF-8 at all, convert it instead: iconv -f WINDOWS-1252 -t UTF-8 FILE.")

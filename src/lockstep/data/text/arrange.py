@@ -108,7 +108,7 @@ def arrange(places: Sequence[Path], wanted: tuple[str | None, str | None]) -> Ar
     if "train" not in roles:
         names = ", ".join(str(file.path) for one in sources for file in one)
         raise LockstepError(
-            " ".join([f"There is no training text: {names} is test or validation text.", *unused[:_SHOWN_UNUSED]]),
+            " ".join([f"There is no training text, only test or validation text: {names}.", *unused[:_SHOWN_UNUSED]]),
             "Give the training text too. If this is the training text, give its files other names, such as train.",
             code=2,
         )
