@@ -5,7 +5,7 @@ import pytest
 from typer import Typer
 from typer.testing import CliRunner
 
-from lockstep.cli.describe_command import bar, describe, histogram, read_facts
+from lockstep.cli.describe_command import bar, describe, describe_cleaning, histogram, read_facts
 from lockstep.data.corpus.prepare import prepare
 from lockstep.data.data_settings import DataSettings
 from lockstep.errors import LockstepError
@@ -67,3 +67,9 @@ def test_a_histogram_joins_neighbours_until_it_fits() -> None:
     assert histogram([1, 2, 3], 5) == [("1-5", 1), ("6-10", 2), ("11-15", 3)]
     assert histogram([1, 2, 3], 5, rows=2) == [("1-10", 3), ("11-20", 3)]
     assert histogram([], 5) == []
+
+
+def test_languages_that_nobody_knows_are_said_not_to_be_checked() -> None:
+    facts = {"languages": ["en-US", "xx"], "settings": {"check_languages": True}, "sets": {"train": {}}}
+    assert describe_cleaning(facts) == ["The language of xx text was not checked: no such language code is known here."]
+    assert describe_cleaning(facts | {"languages": ["en", "oc"]}) == []

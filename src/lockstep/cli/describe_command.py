@@ -70,6 +70,8 @@ def _print_corpus(console: "Console", path: Path, facts: dict[str, Any]) -> None
 
 def describe_cleaning(facts: Mapping[str, Any]) -> list[str]:
     """Sentences on what preparation did besides removing pairs. Corpora of version 0.1.0 give none."""
+    from lockstep.data.text.languages import is_known
+
     lines, settings, train = [], facts.get("settings", {}), facts["sets"]["train"]
     if settings.get("cleaning", 1) > 1 and not settings.get("validation") and not settings.get("grammar"):
         sets = "validation text was" if settings.get("test") else "validation and test text were"
@@ -83,6 +85,10 @@ def describe_cleaning(facts: Mapping[str, Any]) -> list[str]:
     wanted, size = settings.get("vocabulary", {}).get("size"), facts["vocabulary"]["size"]
     if wanted is not None and size < wanted:
         lines.append(f"{size:,} pieces: the text has too few for the {wanted:,} of data.vocabulary.size.")
+    if settings.get("check_languages") and (unknown := [code for code in facts["languages"] if not is_known(code)]):
+        lines.append(
+            f"The language of {' and '.join(unknown)} text was not checked: no such language code is known here."
+        )
     return lines
 
 
