@@ -93,7 +93,13 @@ def test_scores_both_test_texts_with_both_models(domain: Domain, tmp_path: Path)
     assert "## Fine-tuning" in (run / "report.md").read_text()
 
 
-@pytest.mark.parametrize("fault", ["phase=update:step=2", "phase=update:step=5"], ids=["before-saving", "after-saving"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param("phase=update:step=2", id="before-saving", marks=pytest.mark.slow),
+        pytest.param("phase=update:step=5", id="after-saving"),
+    ],
+)
 def test_resumes_bit_identical(domain: Domain, tmp_path: Path, fault: str) -> None:
     """Before its first checkpoint a killed run starts again with the other run's weights, later with its own."""
     settings = (domain.config, STEPS, "train.checkpoint_every=3", "--workers", 2)
@@ -152,6 +158,7 @@ def test_a_start_on_the_command_line_wins_over_sizes_of_the_file(domain: Domain,
     assert "model.width is 32 there and 16 here" in refused.stderr
 
 
+@pytest.mark.slow
 def test_dropout_may_differ(domain: Domain, tmp_path: Path) -> None:
     run = tmp_path / "run"
     lockstep("train", domain.config, "model.dropout=0.3", "train.steps=1", "--run", run)
@@ -166,6 +173,7 @@ def test_refuses_a_place_without_a_model(domain: Domain, tmp_path: Path) -> None
     assert "Traceback" not in refused.stderr
 
 
+@pytest.mark.slow
 def test_classifiers_start_from_weights_too(tiny_images: Tiny, tmp_path: Path) -> None:
     lockstep("train", tiny_images.config, "--run", tmp_path / "base")
     tuned = tmp_path / "tuned"

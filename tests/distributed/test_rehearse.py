@@ -148,6 +148,7 @@ def test_nothing_is_left_after_an_interruption_and_after_a_kill_the_next_start_c
         assert not list_leftovers(process.pid)
 
 
+@pytest.mark.slow
 def test_servers_run_on_additional_hosts(tiny: Tiny, tmp_path: Path) -> None:
     cluster = ("--hosts", 1, "--workers-per-host", 2, "--servers", 1, "--link", "1gbit")
     words = (*cluster, "--steps", 9, "--run", tmp_path / "run", "--json")

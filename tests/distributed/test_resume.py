@@ -73,7 +73,7 @@ POWERSGD = ("strategy.gradients=powersgd", "strategy.powersgd_start=4", "strateg
         way(workers=2, kills=KILLS[7:8], model=LSTM),
         way("strategy.name=sharded", workers=2, kills=KILLS[3:4], model=LSTM, slow=True),
         way(SERVER, workers=2, kills=KILLS[4:5], model=LSTM, slow=True),
-        way(SERVER, "strategy.embeddings=rows", workers=2, kills=KILLS[2:3], model=LSTM),
+        way(SERVER, "strategy.embeddings=rows", workers=2, kills=KILLS[2:3], model=LSTM, slow=True),
         way(SERVER, "strategy.embeddings=rows", "--servers", 2, workers=2, model=LSTM, slow=True),
         way(workers=1, model=LSTM, slow=True),
         way(SERVER, "--servers", 1, workers=2, model=LSTM, slow=True),

@@ -23,7 +23,7 @@ def test_a_device_is_planned_for_without_a_run(tiny: Tiny, tmp_path: Path) -> No
     assert all(row["low"] < row["step_seconds"] < row["high"] for row in made["rows"])
     assert all(row["dollars"] > 0 for row in made["rows"])
     assert len(made["recommendations"]) == 2
-    assert "No v100 was measured" in made["notes"][0]
+    assert any("No v100 was measured" in note for note in made["notes"])
     shown = plan(tiny, *options, "--html", tmp_path / "plan.html")
     for word in (
         "posed",

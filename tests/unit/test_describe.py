@@ -70,6 +70,7 @@ def test_a_histogram_joins_neighbours_until_it_fits() -> None:
 
 
 def test_languages_that_nobody_knows_are_said_not_to_be_checked() -> None:
-    facts = {"languages": ["en-US", "xx"], "settings": {"check_languages": True}, "sets": {"train": {}}}
+    settings = {"check_languages": True}
+    facts = {"languages": ["en-US", "xx"], "settings": settings, "sets": {"train": {}}, "vocabulary": {"size": 300}}
     assert describe_cleaning(facts) == ["The language of xx text was not checked: no such language code is known here."]
     assert describe_cleaning(facts | {"languages": ["en", "oc"]}) == []

@@ -15,6 +15,9 @@ RESULT: dict[str, object] = {
     "beam": 4,
     "length_penalty": 0.6,
     "limit": 250,
+    "limited": 0,
+    "precision": "fp32",
+    "trained_in": "bf16",
 }
 
 
@@ -26,4 +29,5 @@ def test_scores_fit_80_columns(
     evaluate_command.evaluate("runs/demo")
     lines = capsys.readouterr().out.splitlines()
     assert all(len(line) <= 80 for line in lines)
+    assert "  computed in fp32; evaluations in training are in bf16 and differ a little" in lines
     assert any("1,200 sentences have more than 250 pieces" in line for line in lines) == bool(too_long)

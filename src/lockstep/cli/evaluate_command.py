@@ -37,13 +37,14 @@ def evaluate(
             print("  The checkpoint was chosen on these images, so the score is too good.")
             print(f"  To compare with others: {better}.")
         return
-    print(f"{on} of {run}, {result['model']}, {result['sentences']:,} sentences, {result['seconds']:.1f} s")
+    print(f"{on} of {run}, {result['sentences']:,} sentences, {result['seconds']:.1f} s")
+    print(f"  model            {result['model']}")
     print(f"  sacreBLEU        {result['sacrebleu']:.2f}")
     print(f"  signature        {result['signature']}")
     print(f"  beam {result['beam']}, length penalty {result['length_penalty']}")
     print(f"  loss             {result['loss']:.4f} per target word, without label smoothing")
     if result["trained_in"] != result["precision"]:
-        print(f"  computed in fp32; evaluations during training are in {result['trained_in']} and differ a little")
+        print(f"  computed in fp32; evaluations in training are in {result['trained_in']} and differ a little")
     if result["limited"]:
         print(f"  search.max_words cuts the translation or the reference of {result['limited']:,} sentences")
     print(f"  Eval_BLEU_Score  {result['Eval_BLEU_Score']:.4f} (teacher-forced, on pieces, 0-1: not BLEU)")
