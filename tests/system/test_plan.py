@@ -29,7 +29,7 @@ def test_a_device_is_planned_for_without_a_run(tiny: Tiny, tmp_path: Path) -> No
         "posed",
         "allreduce bf16",
         "the end is step 1,000",
-        "On 1gbit with 16 workers",
+        "16 workers on 1gbit",
         "list prices of 2024-06",
     ):
         assert word in shown
