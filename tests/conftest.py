@@ -179,6 +179,19 @@ def browser() -> "Iterator[Browser]":
         found.close()
 
 
+TORCHRUN = [
+    sys.executable,
+    "-m",
+    "torch.distributed.run",
+    "--nproc-per-node",
+    "2",
+    "--standalone",
+    "-m",
+    "lockstep",
+    "--",
+]
+
+
 def command(*words: object) -> list[str]:
     return [sys.executable, "-m", "lockstep", *(str(word) for word in words)]
 

@@ -3,12 +3,24 @@
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from conftest import LSTM, Tiny, children, command, forked, lockstep, manifest, running, steps, wait_until_dead, weights
+from conftest import (
+    LSTM,
+    TORCHRUN,
+    Tiny,
+    children,
+    command,
+    forked,
+    lockstep,
+    manifest,
+    running,
+    steps,
+    wait_until_dead,
+    weights,
+)
 from lockstep.launch.fixed import find_free_port
 from lockstep.run.best import Evaluation, find_best
 from lockstep.run.journal import lines
@@ -217,17 +229,6 @@ def test_workers_that_do_not_share_the_run_folder_are_told_before_they_train(tin
         assert "Traceback" not in errors
 
 
-TORCHRUN = [
-    sys.executable,
-    "-m",
-    "torch.distributed.run",
-    "--nproc-per-node",
-    "2",
-    "--standalone",
-    "-m",
-    "lockstep",
-    "--",
-]
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", *command()]
 
 

@@ -4,12 +4,11 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from conftest import Tiny, command, running
+from conftest import TORCHRUN, Tiny, command, running
 from lockstep.run.journal import read
 
 EXTEND = Path(__file__).parents[2] / "docs" / "develop" / "extend.md"
@@ -23,17 +22,6 @@ def make(config):
     os.write(2, b"from C++\\n")
     return Characters(config)
 """
-TORCHRUN = [
-    sys.executable,
-    "-m",
-    "torch.distributed.run",
-    "--nproc-per-node",
-    "2",
-    "--standalone",
-    "-m",
-    "lockstep",
-    "--",
-]
 OURS = re.compile(r"Starting: |step \d|Evaluations take|The warm-up |Nothing to do|\s*$")
 
 

@@ -80,7 +80,7 @@ def fill_in_sizes(config: "RunConfig", words: list[str], run: str | Path | None)
             chosen = {key: value for key, value in before.items() if key.startswith(FILLED_IN)}
         else:
             chosen = fit_sizes(config.data).sizes.as_dict()
-    except LockstepError:  # text that is not there or cannot be read: whoever needs it will say so
+    except LockstepError:  # unreadable text: preparation reports it
         return config
     tree = read_tree(Path(words[0]), words[1:])
     given = {*flat(tree), *(["batch.words"] if config.batch.sentences else [])}

@@ -78,7 +78,7 @@ def run_study(
         float | None,
         typer.Option(
             min=0.1,
-            help="Measure what fits into so many minutes: fewer rounds first, then fewer steps and combinations. "
+            help="Time limit in minutes: plan fewer rounds, then fewer steps, then fewer combinations. "
             "One worker and several are always measured.",
         ),
     ] = None,

@@ -242,8 +242,8 @@ def _join(corpus: Path, encoded: list[Path], vocabulary_size: int, selection: Se
 
 
 def _encode_held_out(settings: DataSettings, name: str, pieces: Vocabulary, corpus: Path) -> SetFacts:
-    """Encodes validation or test text that has files of its own. Its text is kept as it is, because it is the reference of
-    scores; the model sees it normalized, as it sees all text."""
+    """Encodes validation or test text from the files that the settings name. Its text is stored unchanged, because scores
+    use it as the reference; the model gets it normalized, like all text."""
     removed = Counter[Reason]()
     pairs = parallel_text.read_set(settings, name, removed)
     with SetWriter(corpus, name, pieces.size) as writer:

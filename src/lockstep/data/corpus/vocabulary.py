@@ -77,7 +77,7 @@ def count_pieces(settings: VocabularySettings, sample: Sequence[str], sentences:
     trained. It uses `bpe`, which takes a tenth of the time of `unigram` and cuts text into nearly as many pieces."""
     try:
         pieces = Vocabulary(_run_trainer(settings.model_copy(update={"kind": "bpe"}), iter(sample)))
-    except RuntimeError:  # too few different words for so many pieces
+    except RuntimeError:  # the text is too small for this vocabulary size
         return None
     return float(np.mean([len(ids) for ids in pieces.encode(sentences, threads=ALL_CORES)]))
 

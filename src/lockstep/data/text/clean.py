@@ -39,7 +39,7 @@ Reason = Literal[
 REASONS: tuple[Reason, ...] = get_args(Reason)
 RATIO_SLACK_WORDS = 3
 SHORT_WORDS, OWN_LETTERS = 5, 3
-"""A side of so few words may consist of names in other letters, if it has so many letters of its own script."""
+"""A side of at most SHORT_WORDS words is kept if at least OWN_LETTERS of its letters are in the script of its language."""
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\ue000-\uf8ff\ufff0-\ufffb\ufffd-\uffff\U000f0000-\U0010ffff]")
 _UNUSUAL = np.zeros(256, bool)
 """Mask of UTF-8 bytes: text with none of them has no character that `_CONTROL` matches."""
