@@ -33,6 +33,19 @@ def run(
     return [*announced, (now[0], "0:00")]
 
 
+def test_evaluations_that_will_take_longer_are_expected_to() -> None:
+    """An untrained model ends its translations early: its first evaluations say little about the later ones."""
+    now = [0.0]
+    eta = Eta(40, 10, 1000, lambda: now[0])
+    for step in range(1, 22):
+        now[0] += 1.0
+        eta.step(step, 1.0)
+        if step in (10, 20):
+            now[0] += 2.0
+            eta.growth_seconds = 8.0
+    assert eta.describe() == format_duration(19 + 2 * 10)
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     ("steps", "evaluate_every", "checkpoint_every", "evaluation_seconds", "save_seconds"),

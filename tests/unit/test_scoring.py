@@ -215,3 +215,11 @@ def test_a_forward_pass_of_many_layers_can_be_stopped_between_two_of_them() -> N
     assert calls == [0, 1, 2, 3]
     layers(0)
     assert len(calls) == 13
+
+
+def test_an_evaluation_says_how_much_longer_translations_like_the_references_would_take(corpus: Corpus) -> None:
+    """An untrained model ends its translations early, so its evaluations are short."""
+    short = score(corpus, 1, SearchSettings(beam=1, max_words=2), limit=100)
+    assert short.growth_seconds > 0.0
+    long = score(corpus, 1, SearchSettings(beam=1, max_ratio=4.0, max_words=40), limit=100)
+    assert long.growth_seconds == 0.0

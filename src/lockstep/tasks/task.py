@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,6 +43,8 @@ class Scores:
     examples: tuple[tuple[str, str, str], ...] = ()  # source, translation, reference
     limited: int = 0  # sentences whose translation or reference search.max_words cuts
     translations: tuple[str, ...] = ()  # of all sentences that were scored
+    growth_seconds: float = field(default=0.0, compare=False)
+    """How much longer the evaluation would take if translations were as long as the references."""
 
 
 class Task(Protocol):

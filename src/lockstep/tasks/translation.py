@@ -1,5 +1,6 @@
 """Translation: sentence pairs, an encoder-decoder, label-smoothed cross-entropy, sacreBLEU."""
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -202,7 +203,8 @@ def evaluate(
     score, signature = compute_bleu(translations, references)
     examples = tuple(zip(sources[:10], translations[:10], references[:10], strict=True))
     values = {"loss": sums[0] / sums[1], "sacrebleu": score, "Eval_BLEU_Score": PieceMatches.compute_score(sums[2:])}
-    return Scores(values, signature, examples, sum(part.limited for part in scored), tuple(translations))
+    limited = sum(part.limited for part in scored)
+    return Scores(values, signature, examples, limited, tuple(translations), scorer.estimate_growth())
 
 
 @dataclass
@@ -216,6 +218,9 @@ class PartScorer:
     device: torch.device
     progress: ScoringProgress
     done: int = 0  # sentences scored so far
+    search_seconds: float = 0.0
+    work: float = 0.0  # of the search, in sentences times positions
+    reference_work: float = 0.0  # of a search whose translations are as long as the references
 
     def score(self, number: int, part: np.ndarray) -> PartScores:
         """Computes the loss of these sentences and translates them."""
@@ -226,18 +231,30 @@ class PartScorer:
         matches.add(logits.argmax(-1), batch.target_out, batch.target_layout)
         faults.at("evaluate")
         self.progress.update(self.done)
-        pieces = search_packed(
-            *(model, batch.source, batch.source_layout, self.search, self.vocabulary),
-            on_position=lambda ended: self.progress.update(self.done + ended),
-        )
+
+        def on_position(ended: int) -> None:
+            self.work += STEP_COST + len(part) - ended
+            self.progress.update(self.done + ended)
+
+        begin = time.perf_counter()
+        source = batch.source, batch.source_layout
+        pieces = search_packed(model, *source, self.search, self.vocabulary, on_position)
+        self.search_seconds += time.perf_counter() - begin
+        lengths = self.pairs.target.lengths[part]
+        self.reference_work += STEP_COST * int(lengths.max()) + int(lengths.sum())
         self.done += len(part)
-        longest = np.maximum([len(one) for one in pieces], self.pairs.target.lengths[part] - 1)  # without end marks
+        longest = np.maximum([len(one) for one in pieces], lengths - 1)  # without end marks
         return PartScores(
             number,
             sums=[loss, batch.target_words, *matches.counts.tolist()],
             translations=list(zip(part.tolist(), self.vocabulary.decode(pieces), strict=True)),
             limited=int((longest >= (self.search.max_words or np.inf)).sum()),
         )
+
+    def estimate_growth(self) -> float:
+        """Returns how many seconds longer these searches would take if translations were as long as the references. An
+        untrained model ends its translations early."""
+        return self.search_seconds * max(0.0, self.reference_work / max(self.work, 1.0) - 1.0)
 
 
 LEAST_PARTS, PART_WORDS = 12, 250

@@ -62,6 +62,7 @@ class Display:
         limited = f", {scores.limited:,} limited by search.max_words" if scores.limited else ""
         self.say(f"{shown}{' (best so far)' if best else ''}, {seconds:.1f} s{limited}", "green" if best else "")
         self._cost.add_evaluation(seconds, scored)
+        self._progress.expect_longer_evaluations(scores.growth_seconds)
         advice = self._cost.advise()
         if advice and step < self._steps:
             self.say(advice, "yellow")

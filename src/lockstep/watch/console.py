@@ -69,6 +69,10 @@ class ConsoleProgress:
             self._bar.update(self._task, description=text)
         self._print_if_due(text)
 
+    def expect_longer_evaluations(self, seconds: float) -> None:
+        """Says how much longer than the one that has just ended later evaluations will take."""
+        self._eta.growth_seconds = seconds
+
     def print_line(self, message: str, style: str = "") -> None:
         """Prints a line above the progress bar."""
         self._console.print(Text(message, style=style))

@@ -29,6 +29,7 @@ class Eta:
     checkpoint_every: int
     clock: Callable[[], float] = time.monotonic
     step_seconds: float | None = None  # smoothed
+    growth_seconds: float = 0.0  # how much longer than the evaluation of the last step later ones will take
     _reached: tuple[int, float] | None = None  # the last step, and when it ended
     _pauses: dict[str, deque[float]] = field(
         default_factory=lambda: {"evaluation": deque(maxlen=LAST_PAUSES), "save": deque(maxlen=LAST_PAUSES)}
@@ -44,7 +45,8 @@ class Eta:
             if kind is None:
                 seconds += between
             else:
-                self._pauses[kind].append(between)
+                self._pauses[kind].append(between + self.growth_seconds)
+                self.growth_seconds = 0.0
         if self.step_seconds is not None:
             seconds = 0.95 * self.step_seconds + 0.05 * min(seconds, MAX_STEP_RATIO * self.step_seconds)
         self.step_seconds, self._reached = seconds, (step, now)
