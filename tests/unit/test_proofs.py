@@ -80,6 +80,29 @@ def test_a_few_noisy_steps_prove_nothing() -> None:
     assert "A proof needs trials and journal to agree" in proof.sentence
 
 
+def test_a_contradiction_about_a_smaller_cost_does_not_veto_a_proof() -> None:
+    """Worker 1 takes three times as long; the trials with free input disagree with the journal."""
+    full, without, free = (0.30, 0.30), (0.10, 0.30), (0.22, 0.22)
+    journal = {
+        "input": JournalCost(0.003, 0.001),
+        "imbalance": JournalCost(0.66, 0.02),
+        "network": JournalCost(0.0, 0.0),
+    }
+    proof = prove_made_up(full, without, free, Circumstances(0.0, journal))
+    assert proof.bottleneck == "imbalance: worker 1"
+    assert len(proof.contradictions) == 1
+    assert "The trials say that the input costs 2" in proof.contradictions[0]
+    assert "input" not in proof.sentence.partition(": ")[2].replace("with free input", "")
+
+
+def test_a_contradiction_about_a_larger_cost_vetoes_a_proof() -> None:
+    """The journal says that input takes most of a step, and the trials find nothing of it."""
+    journal = {"input": JournalCost(0.6, 0.01), "network": JournalCost(0.3, 0.01)}
+    proof = prove_made_up(*SLOW_EXCHANGE, Circumstances(0.0, journal))
+    assert proof.bottleneck == "not proven"
+    assert "A proof needs trials and journal to agree" in proof.sentence
+
+
 @pytest.mark.parametrize(
     ("without", "free", "bottleneck"),
     [(SAME, SAME, "not proven"), ((0.07, 0.07), SAME, "network"), (SAME, (0.07, 0.07), "input")],

@@ -1,7 +1,7 @@
 """The section about `lockstep prove`: runs without communication, with free input, and of one worker alone."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -67,17 +67,32 @@ def list_journal_costs(bottleneck: Bottleneck | None) -> dict[str, JournalCost]:
     return {cause: JournalCost(bottleneck.cost(cause), noise.get(cause, 0.0)) for cause in AVOIDABLE}
 
 
-def list_contradictions(costs: Mapping[str, CostRange], journal: Mapping[str, JournalCost]) -> list[str]:
-    """Returns a sentence for every cause whose intervals are further apart than TOLERANCE."""
-    sentences = []
+@dataclass(frozen=True)
+class Contradiction:
+    """Trials and journal disagree about the cost of something."""
+
+    cause: str
+    sentence: str
+    largest: float  # the larger one of both costs, as a share of a step
+
+
+def list_contradictions(costs: Mapping[str, CostRange], journal: Mapping[str, JournalCost]) -> list[Contradiction]:
+    """Returns the causes whose intervals are further apart than TOLERANCE."""
+    contradictions = []
     for cause, known in journal.items():
         trials = costs[cause]
         above = trials.low - (known.value + known.noise)
         below = (known.value - known.noise) - trials.high
         if max(above, below) > TOLERANCE:
             measured = f"the journal measured {share(known.value)}"
-            sentences.append(f"The trials say that {trials.describe(_ACTIVITIES[cause])}, but {measured}.")
-    return sentences
+            sentence = f"The trials say that {trials.describe(_ACTIVITIES[cause])}, but {measured}."
+            contradictions.append(Contradiction(cause, sentence, max(trials.value, known.value)))
+    return contradictions
+
+
+def is_contradicted(cause: str, cost: float, contradictions: Sequence[Contradiction]) -> bool:
+    """Whether a proof of this cost cannot stand: it is contradicted itself, or something that may cost more is."""
+    return any(one.cause == cause or one.largest > cost for one in contradictions)
 
 
 @dataclass(frozen=True)
@@ -86,12 +101,11 @@ class ProofSection:
     sentence: str
     rows: list[tuple[str, str, str]]  # what was left out, step time, change
     charts: list[Chart]
-    contradictions: list[str]  # of the journals as they are now
+    contradictions: list[Contradiction]  # with the journals as they are now
 
     @property
     def is_proven(self) -> bool:
-        """Whether the trials prove a cost. Those of earlier versions had no interval, so they prove nothing."""
-        return bool(self.costs) and self.facts.get("bottleneck") != NOT_PROVEN and not self.contradictions
+        return _is_proven(self.facts, self.contradictions)
 
     @property
     def costs(self) -> dict[str, CostRange]:
@@ -101,6 +115,14 @@ class ProofSection:
     def used_network(self) -> bool:
         """Whether the trials ran between emulated hosts."""
         return bool(self.facts.get("link"))
+
+
+def _is_proven(facts: Mapping[str, JsonValue], contradictions: Sequence[Contradiction]) -> bool:
+    """Whether the trials prove a cost. Those of earlier versions had no interval, so they prove nothing."""
+    costs, cause = _read_costs(facts), str(facts.get("bottleneck")).partition(":")[0]
+    if not costs or cause == NOT_PROVEN:
+        return False
+    return not is_contradicted(cause, costs[cause].value if cause in costs else 0.0, contradictions)
 
 
 def _read_costs(facts: Mapping[str, JsonValue]) -> dict[str, CostRange]:
@@ -134,12 +156,13 @@ def make_proof_section(record: Record, bottleneck: Bottleneck | None) -> ProofSe
     return ProofSection(facts, _write_sentence(facts, listed, contradictions), rows, [chart], contradictions)
 
 
-def _write_sentence(facts: dict[str, JsonValue], listed: str, contradictions: list[str]) -> str:
+def _write_sentence(facts: dict[str, JsonValue], listed: str, contradictions: Sequence[Contradiction]) -> str:
     sentence = str(facts.get("sentence") or listed).strip().rstrip(".")
     if facts.get("bottleneck") == NOT_PROVEN:
         return f"Nothing is proven: {sentence}."
     if not _read_costs(facts):
         return f"Nothing is proven, because these trials of an earlier version have no interval: {sentence}."
-    if contradictions:
-        return f"Nothing is proven, because trials and journal contradict each other. {' '.join(contradictions)}"
-    return f"Proven by ablation: {sentence}."
+    disagreements = " ".join(one.sentence for one in contradictions)
+    if not _is_proven(facts, contradictions):
+        return f"Nothing is proven, because trials and journal contradict each other. {disagreements}"
+    return f"Proven by ablation: {sentence}. {disagreements}".rstrip()

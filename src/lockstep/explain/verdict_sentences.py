@@ -72,6 +72,7 @@ def _describe_bottleneck(bottleneck: Bottleneck | None, proof: ProofSection | No
     several_hosts = bottleneck is not None and bottleneck.hosts > 1
     if proof is None or proof.used_network != several_hosts:
         return text
-    if proof.contradictions:
-        return f"{text} The trials of `lockstep prove` contradict this: {' '.join(proof.contradictions)}"
+    if proof.contradictions and not proof.is_proven:
+        disagreements = " ".join(one.sentence for one in proof.contradictions)
+        return f"{text} The trials of `lockstep prove` contradict this: {disagreements}"
     return f"{text} {proof.sentence}" if proof.is_proven else text

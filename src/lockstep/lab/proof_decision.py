@@ -11,7 +11,13 @@ from functools import cache
 
 import numpy as np
 
-from lockstep.explain.ablation_proof import CostRange, JournalCost, list_contradictions
+from lockstep.explain.ablation_proof import (
+    Contradiction,
+    CostRange,
+    JournalCost,
+    is_contradicted,
+    list_contradictions,
+)
 from lockstep.explain.measures.bottleneck import AVOIDABLE, IMBALANCE, INPUT, NETWORK, compare_work
 from lockstep.explain.measures.disturbance import DISTURBING
 from lockstep.explain.reading.steps import Column
@@ -44,19 +50,20 @@ class Decision:
     costs: dict[str, CostRange]  # by cause
     proven: tuple[str, ...]  # causes whose cost is proven, the largest first
     slowest: int | None  # the worker that is slowest in every round
-    contradictions: list[str]
+    contradictions: list[Contradiction]
     needed: list[str]  # what a proof would need; empty when something is proven
 
 
 def decide(rounds: Sequence[Round], known: Circumstances) -> Decision:
     """Returns which costs are proven: the interval of their rounds excludes zero, no other program disturbed the trials,
-    and the journal does not contradict."""
+    and the journal contradicts neither them nor anything that may cost more."""
     samples, slowest = _sample_costs(rounds, known.lockstep)
     costs = {cause: _make_range(cause, sample) for cause, sample in samples.items()}
     contradictions = list_contradictions(costs, known.journal)
     is_disturbed = known.others_share is None or known.others_share > DISTURBING
     clear = [cause for cause in AVOIDABLE if costs[cause].low > 0 and costs[cause].value >= SMALLEST]
-    proven = () if is_disturbed or contradictions else sorted(clear, key=lambda cause: -costs[cause].value)
+    standing = [cause for cause in clear if not is_contradicted(cause, costs[cause].value, contradictions)]
+    proven = () if is_disturbed else sorted(standing, key=lambda cause: -costs[cause].value)
     needed = [] if proven else _list_needs(costs, samples, known, contradictions)
     return Decision(costs, tuple(proven), slowest, contradictions, needed)
 
@@ -136,10 +143,10 @@ def _list_needs(
     costs: Mapping[str, CostRange],
     samples: Mapping[str, Column],
     known: Circumstances,
-    contradictions: Sequence[str],
+    contradictions: Sequence[Contradiction],
 ) -> list[str]:
     """Returns sentences about what keeps the trials from proving anything, and what would."""
-    needs = list(contradictions)
+    needs = [one.sentence for one in contradictions]
     if contradictions:
         needs.append("A proof needs trials and journal to agree: train again on the machine as it is now, then repeat.")
     if known.others_share is None:

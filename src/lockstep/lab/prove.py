@@ -178,7 +178,7 @@ def judge(trials: Mapping[str, Sequence[Trial]], known: Circumstances, workers: 
         bottleneck=bottleneck,
         sentence=f"{times}: {_describe(decision)}",
         verdict=verdict.sentence() if decision.proven else "Nothing is proven.",
-        contradictions=decision.contradictions,
+        contradictions=[one.sentence for one in decision.contradictions],
         needed=decision.needed,
         others_share=known.others_share,
         workers=workers,
