@@ -98,6 +98,16 @@ def test_processor_time_of_others_counts_and_that_of_the_run_does_not() -> None:
     assert source._before[0] - busy >= 0.3
 
 
+def test_an_interval_shorter_than_the_ticks_of_the_kernel_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = OtherPrograms(os.getpid())
+    busy, own = source._before
+    monkeypatch.setattr(source, "_read_seconds", lambda: (busy, own + 0.01))
+    assert source(0.005) == 0.0
+    monkeypatch.setattr(source, "_read_seconds", lambda: (busy, own + 5.0))
+    with pytest.raises(LookupError, match="does not count"):
+        source(5.0)
+
+
 def test_a_run_loses_only_the_cores_that_are_not_left_free_for_it() -> None:
     assert compute_share(others=1.0, cores=2, limit=2.0) == 0.5
     assert compute_share(others=30.0, cores=64, limit=2.0) == 0.0

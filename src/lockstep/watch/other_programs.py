@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     import psutil
 
 CGROUPS = Path("/sys/fs/cgroup")
+COUNTED_SECONDS = 0.1
+"""Processor time that a kernel must have counted for its cores too. They count in ticks, so less may still be missing."""
 
 
 class OtherPrograms:
@@ -33,7 +35,7 @@ class OtherPrograms:
     def __call__(self, seconds: float) -> float:
         before, self._before = self._before, self._read_seconds()
         busy, own = (now - then for now, then in zip(self._before, before, strict=True))
-        if busy <= 0 < own:
+        if busy <= 0 and own > COUNTED_SECONDS:
             raise LookupError("the kernel does not count the time of all programs")
         return compute_share(max(0.0, busy - own) / seconds, len(self._cores), self._limit)
 
