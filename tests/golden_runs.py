@@ -11,9 +11,16 @@ TOLERANCE = 1e-5
 """Relative, for losses on another instruction set or torch version."""
 
 
-def machine() -> str:
+def machine(kernels: str = "torch") -> str:
     """What decides the order of additions inside kernels."""
-    return f"torch {torch.__version__.partition('+')[0]}, {torch.backends.cpu.get_cpu_capability()}"
+    name = f"torch {torch.__version__.partition('+')[0]}, {torch.backends.cpu.get_cpu_capability()}"
+    if kernels == "torch":
+        return name
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    facts = [
+        line.partition(":")[2].strip() for line in lines if line.startswith(("vendor_id", "cpu family", "model\t"))
+    ]
+    return f"{name}, {' '.join(facts[:3])}, native kernels"
 
 
 def model_digest(run: Path, step: int) -> str:

@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "launch": {"run"},
     "translate": {"models", "data", "run"},
     "tasks": {"data", "models", "translate", "run"},
-    "train": {"tasks", "parallel", "watch", "remote", "run"},
+    "train": {"tasks", "models", "parallel", "watch", "remote", "run"},
     "explain": {"watch", "run"},
     "lab": {"launch", "explain", "watch", "run", "tasks", "models"},
     "examples": {"lab", "explain"},

@@ -18,7 +18,7 @@ from lockstep.watch.clock import PhaseClock
 
 def choices() -> Choices:
     budget: BatchBudget = {"words": 100, "sentences": None, "images": None, "per": "global"}
-    return Choices("fp32", 1, budget, {"1": 1, "2": 1}, launches=3)
+    return Choices("fp32", 1, budget, threads={"1": 1, "2": 1}, launches=3)
 
 
 def probe(

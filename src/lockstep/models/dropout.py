@@ -15,7 +15,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 def dropout(x: Tensor, p: float) -> Tensor:
     """Sets values to zero with probability `p` and scales up the rest."""
-    dropped = _dropped_of_256(p)
+    dropped = count_dropped(p)
     if dropped == 0:
         return x
     if x.device.type != "cpu":
@@ -26,7 +26,7 @@ def dropout(x: Tensor, p: float) -> Tensor:
 def relu_dropout(x: Tensor, p: float) -> Tensor:
     """Returns `dropout(relu(x))`. On CPU it works in place and stores no mask: a value that is zero in the result gets no
     gradient, whether it was negative or dropped."""
-    dropped = _dropped_of_256(p)
+    dropped = count_dropped(p)
     if dropped == 0:
         return F.relu(x)
     if x.device.type != "cpu":
@@ -34,8 +34,8 @@ def relu_dropout(x: Tensor, p: float) -> Tensor:
     return _relu_dropout(x, dropped)
 
 
-def _dropped_of_256(p: float) -> int:
-    """Returns how many of 256 values are dropped on average."""
+def count_dropped(p: float) -> int:
+    """Returns how many of 256 values are dropped on average: the probability is rounded to that."""
     return min(255, round(p * 256))
 
 

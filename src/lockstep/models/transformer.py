@@ -1,14 +1,17 @@
 """The Transformer: packed word ids in, packed vectors out. Loss and training are elsewhere.
 
-Packed means that the sentences of a batch are laid end to end without padding; see `models.packed`.
+Packed means that the sentences of a batch are laid end to end without padding; see `models.packed`. In training on CPU the
+blocks of a layer are computed by `models.fused`, where its kernels are selected.
 """
 
 import math
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lockstep.models import fused, kernels
 from lockstep.models.dropout import Dropout, dropout, relu_dropout
 from lockstep.models.model_settings import TransformerSettings
 from lockstep.models.packed import Layout
@@ -114,6 +117,14 @@ class Attention(nn.Module):
             return self.output(torch.cat([self._attend_padded(*part, causal) for part in parts]).to(x.dtype))
         return self.output(self._attend_padded(query, key_value, layout, memory_layout, causal).to(x.dtype))
 
+    def attend_fused(self, x: Tensor, memory: Tensor, pairing: fused.Pairing, causal: bool = False) -> Tensor:
+        """Computes what `forward` does with the fused kernels."""
+        how = fused.Heads(pairing, self.heads, causal, self.dropout)
+        weights = self.query.weight, self.key_value.weight, self.output.weight
+        if memory is x:
+            return fused.self_attention(x, *weights, how)
+        return fused.source_attention(x, memory, *weights, how)
+
     def _attend_padded(
         self, query: Tensor, key_value: Tensor, layout: Layout, memory_layout: Layout, causal: bool
     ) -> Tensor:
@@ -148,8 +159,15 @@ class FeedForward(nn.Module):
         self.outer = nn.Linear(hidden, width)
         self.dropout = dropout
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, is_fused: bool = False) -> Tensor:
+        if is_fused:
+            return fused.feed_forward(x, self.inner, self.outer, self.dropout)
         return self.outer(relu_dropout(self.inner(x), self.dropout if self.training else 0.0))
+
+
+Stream = tuple[Tensor, Tensor | None]
+"""What one layer passes to the next. Pre-norm: the residual stream, and the output of the last block, which is not added
+yet, because a fused kernel adds and normalizes at once. Post-norm: the stream, and the same in the format of products."""
 
 
 class ResidualSublayer(nn.Module):
@@ -162,6 +180,10 @@ class ResidualSublayer(nn.Module):
         self.dropout = Dropout(settings.dropout)
         self.is_pre_norm = settings.norm == "pre"
 
+    def add_norm(self, x: Tensor, y: Tensor | None, is_fused: bool) -> tuple[Tensor, Tensor]:
+        """Adds a block's output to the residual stream and normalizes; returns the stream and the next block's input."""
+        return add_norm(x, y, self.norm, self.dropout, self.is_pre_norm, is_fused)
+
     def prepare_input(self, x: Tensor) -> Tensor:
         """Returns the input of the sublayer."""
         return self.norm(x) if self.is_pre_norm else x
@@ -170,6 +192,34 @@ class ResidualSublayer(nn.Module):
         """Adds the output of the sublayer to its input `x`."""
         x = x + self.dropout(output)
         return x if self.is_pre_norm else self.norm(x)
+
+
+def add_norm(
+    x: Tensor, y: Tensor | None, norm: nn.Module, dropout: Dropout, is_pre_norm: bool, is_fused: bool
+) -> tuple[Tensor, Tensor]:
+    """Adds `dropout(y)` to the residual stream, if there is a y, and normalizes; returns the stream and the next input."""
+    if is_fused:
+        assert isinstance(norm, nn.LayerNorm)
+        return fused.add_norm(x, y, norm, dropout.p, kernels.find_dtype(x), is_pre_norm)
+    total = x if y is None else x + dropout(y)
+    h = norm(total)
+    return (total if is_pre_norm else h), h
+
+
+def run_blocks(
+    x: Tensor,
+    y: Tensor | None,
+    blocks: Sequence[tuple[ResidualSublayer, Callable[[Tensor], Tensor]]],
+    is_fused: bool,
+) -> Stream:
+    """Runs the blocks of a layer, each with its residual connection."""
+    for sublayer, compute in blocks:
+        if sublayer.is_pre_norm:
+            x, h = sublayer.add_norm(x, y, is_fused)
+            y = compute(h)
+        else:
+            x, y = sublayer.add_norm(x, compute(x if y is None else y), is_fused)
+    return x, y
 
 
 class EncoderLayer(nn.Module):
@@ -182,10 +232,18 @@ class EncoderLayer(nn.Module):
             FeedForward(settings.width, settings.feed_forward, settings.dropout), settings
         )
 
-    def forward(self, x: Tensor, layout: Layout) -> Tensor:
-        y = self.attention.prepare_input(x)
-        x = self.attention.add_residual(x, self.attention.sub_layer(y, layout, y, layout))
-        return self.feed_forward.add_residual(x, self.feed_forward.sub_layer(self.feed_forward.prepare_input(x)))
+    def forward(self, x: Tensor, y: Tensor | None, layout: Layout, pairing: fused.Pairing | None) -> Stream:
+        """A pairing asks for the fused kernels."""
+        attention, feed_forward = self.attention.sub_layer, self.feed_forward.sub_layer
+        assert isinstance(attention, Attention)
+        assert isinstance(feed_forward, FeedForward)
+        is_fused = pairing is not None
+
+        def attend(h: Tensor) -> Tensor:
+            return attention(h, layout, h, layout) if pairing is None else attention.attend_fused(h, h, pairing)
+
+        blocks = (self.attention, attend), (self.feed_forward, lambda h: feed_forward(h, is_fused))
+        return run_blocks(x, y, blocks, is_fused)
 
 
 class DecoderLayer(nn.Module):
@@ -199,12 +257,42 @@ class DecoderLayer(nn.Module):
             FeedForward(settings.width, settings.feed_forward, settings.dropout), settings
         )
 
-    def forward(self, x: Tensor, layout: Layout, memory: Tensor, memory_layout: Layout) -> Tensor:
-        y = self.attention.prepare_input(x)
-        x = self.attention.add_residual(x, self.attention.sub_layer(y, layout, y, layout, causal=True))
-        y = self.source.prepare_input(x)
-        x = self.source.add_residual(x, self.source.sub_layer(y, layout, memory, memory_layout))
-        return self.feed_forward.add_residual(x, self.feed_forward.sub_layer(self.feed_forward.prepare_input(x)))
+    def forward(
+        self,
+        x: Tensor,
+        y: Tensor | None,
+        layout: Layout,
+        memory: Tensor,
+        memory_layout: Layout,
+        pairings: tuple[fused.Pairing, fused.Pairing] | None,
+    ) -> Stream:
+        """Pairings, of target words with target words and with source words, ask for the fused kernels."""
+        attention, source, feed_forward = (
+            self.attention.sub_layer,
+            self.source.sub_layer,
+            self.feed_forward.sub_layer,
+        )
+        assert isinstance(attention, Attention)
+        assert isinstance(source, Attention)
+        assert isinstance(feed_forward, FeedForward)
+        is_fused = pairings is not None
+
+        def attend(h: Tensor) -> Tensor:
+            if pairings is None:
+                return attention(h, layout, h, layout, causal=True)
+            return attention.attend_fused(h, h, pairings[0], causal=True)
+
+        def attend_source(h: Tensor) -> Tensor:
+            if pairings is None:
+                return source(h, layout, memory, memory_layout)
+            return source.attend_fused(h, memory, pairings[1])
+
+        blocks = (
+            (self.attention, attend),
+            (self.source, attend_source),
+            (self.feed_forward, lambda h: feed_forward(h, is_fused)),
+        )
+        return run_blocks(x, y, blocks, is_fused)
 
     def step(self, x: Tensor, cache: "LayerCache") -> Tensor:
         """Computes one more word of every hypothesis: `[rows, beam, width]` -> `[rows, beam, width]`."""
@@ -308,18 +396,44 @@ class Transformer(nn.Module):
         return self.decode(target, layout, self.encode(source, source_layout), source_layout)
 
     def encode(self, ids: Tensor, layout: Layout) -> Tensor:
-        """Packed source ids `[words]` -> memory `[words, width]`."""
-        x = self._embed(ids, layout.positions, layout.longest)
+        """Packed source ids `[words]` -> memory `[words, width]`. Fused kernels add rows that belong to no sentence."""
+        is_fused = self._is_fused()
+        pairing = fused.Pairing.make(layout, layout) if is_fused else None
+        x, y = self._embed_words(ids, layout, is_fused)
         for layer in self.encoder:
-            x = layer(x, layout)
-        return self.encoder_norm(x)
+            x, y = layer(x, y, layout, pairing)
+        return self._end(x, y, self.encoder_norm, is_fused)
 
     def decode(self, ids: Tensor, layout: Layout, memory: Tensor, memory_layout: Layout) -> Tensor:
-        """Packed target ids `[words]` -> a vector for the word after each, `[words, width]`."""
-        x = self._embed(ids, layout.positions, layout.longest)
+        """Packed target ids `[words]` -> a vector for the word after each, `[words, width]`. Fused kernels add rows that
+        belong to no sentence."""
+        is_fused = self._is_fused()
+        pairings = None
+        if is_fused:
+            pairings = fused.Pairing.make(layout, layout), fused.Pairing.make(layout, memory_layout)
+        x, y = self._embed_words(ids, layout, is_fused)
         for layer in self.decoder:
-            x = layer(x, layout, memory, memory_layout)
-        return self.decoder_norm(x)
+            x, y = layer(x, y, layout, memory, memory_layout, pairings)
+        return self._end(x, y, self.decoder_norm, is_fused)
+
+    def _is_fused(self) -> bool:
+        return self.training and kernels.are_used(self.embedding.weight)
+
+    def _embed_words(self, ids: Tensor, layout: Layout, is_fused: bool) -> Stream:
+        """Returns what the first layer gets."""
+        if not is_fused:
+            return self._embed(ids, layout.positions, layout.longest), None
+        ids, places = fused.pad_rows(ids), fused.pad_rows(layout.positions)
+        table, positions = self.embedding.weight, self._positional_encoding(layout.longest)
+        x = fused.embed(table, ids, places, positions, math.sqrt(self.settings.width), self.dropout.p)
+        dtype = kernels.find_dtype(x)
+        return x, None if self.settings.norm == "pre" or dtype == x.dtype else x.to(dtype)
+
+    def _end(self, x: Tensor, y: Tensor | None, norm: nn.Module, is_fused: bool) -> Tensor:
+        """Returns the output of the last layer, normalized."""
+        if self.settings.norm == "post":
+            return x if y is None else y
+        return add_norm(x, y, norm, self.dropout, True, is_fused)[1]
 
     @property
     def output_weight(self) -> Tensor:

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from lockstep.models import kernels
+
 BLOCK_SCORES = {"cpu": 2**22, "cuda": 2**26}
 """Logits in a block: on CPU about as many as fit into a core's share of the cache, on a GPU enough to occupy it."""
 
@@ -19,17 +21,26 @@ def cross_entropy(x: Tensor, weight: Tensor, target: Tensor, smoothing: float) -
     """Returns the summed cross-entropy of the logits `x @ weight.T` against `target`, with label smoothing.
 
     x is `[words, width]`, weight `[vocabulary, width]`, target `[words]`. The products follow autocast. The loss and the
-    accumulated gradient of the weights are fp32.
+    accumulated gradient of the weights are fp32. x may have more rows than there are words, which are ignored.
     """
+    with_gradient = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
+    if with_gradient and kernels.are_used(x):
+        return _native_loss(x.to(kernels.find_dtype(x)), weight, target, smoothing)
     if torch.is_autocast_enabled(x.device.type):
         dtype = torch.get_autocast_dtype(x.device.type)
         x, weight = x.to(dtype), weight.to(dtype)
-    with_gradient = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
     return _blockwise_loss(x, weight, target, smoothing, with_gradient)
 
 
 class _LossContext(FunctionCtx):
     gradients: tuple[Tensor, Tensor] | None
+
+
+def _take_gradients(ctx: _LossContext) -> tuple[Tensor, Tensor]:
+    if ctx.gradients is None:
+        raise RuntimeError("The gradients of the output layer are scaled in place: backward can run only once.")
+    gradients, ctx.gradients = ctx.gradients, None
+    return gradients
 
 
 class _BlockwiseLoss(torch.autograd.Function):
@@ -66,11 +77,45 @@ class _BlockwiseLoss(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: _LossContext, scale: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
-        if ctx.gradients is None:
-            raise RuntimeError("The gradients of the output layer are scaled in place: backward can run only once.")
-        x_grad, weight_grad = ctx.gradients
-        ctx.gradients = None
+        x_grad, weight_grad = _take_gradients(ctx)
         return x_grad.mul_(scale), weight_grad.mul_(scale), None, None, None
 
 
+NATIVE_BLOCK_BYTES = 2**25
+"""Of logits in a block of the compiled kernel, which passes over a row while it is in the cache."""
+
+
+class _NativeLoss(torch.autograd.Function):
+    """Like `_BlockwiseLoss`, with the compiled kernel. Its backward pass returns fp32 gradients of fp32 weights."""
+
+    @staticmethod
+    def forward(ctx: _LossContext, x: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> Tensor:
+        words, vocabulary, dtype = len(target), weight.shape[0], x.dtype
+        rows = max(16, NATIVE_BLOCK_BYTES // (vocabulary * x.element_size()))
+        rows = -(-words // -(-words // rows))  # blocks of equal size
+        product_weight, losses = weight.to(dtype), torch.empty(words, dtype=torch.float64)
+        x_grad, weight_grad = torch.empty_like(x), None
+        x_grad[words:] = 0
+        for start in range(0, words, rows):
+            end = min(start + rows, words)
+            part = x[start:end]
+            logits = kernels.multiply(part, product_weight.T)  # [rows, vocabulary]
+            tensors = (kernels.address(tensor) for tensor in (logits, target[start:end], losses[start:end]))
+            arguments = kernels.CrossEntropy(*logits.shape, *tensors, smoothing)
+            kernels.run("lockstep_cross_entropy", arguments, dtype)
+            x_grad[start:end] = kernels.multiply(logits, product_weight)
+            part_grad = kernels.multiply(logits.T, part)
+            weight_grad = part_grad.float() if weight_grad is None else weight_grad.add_(part_grad)
+        assert weight_grad is not None
+        ctx.gradients = x_grad, weight_grad
+        return losses.sum().float()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: _LossContext, scale: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        x_grad, weight_grad = _take_gradients(ctx)
+        return x_grad.mul_(scale), weight_grad.mul_(scale), None, None
+
+
+_native_loss: Callable[[Tensor, Tensor, Tensor, float], Tensor] = _NativeLoss.apply
 _blockwise_loss: Callable[[Tensor, Tensor, Tensor, float, bool], Tensor] = _BlockwiseLoss.apply

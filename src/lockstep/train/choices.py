@@ -1,4 +1,5 @@
-"""What a run chooses when it starts and keeps on every resume: precision, threads, batch budget, synchronization interval.
+"""What a run chooses when it starts and keeps on every resume: precision, kernels, threads, batch budget, synchronization
+interval.
 
 The same file counts the launches and stores what was measured about the model."""
 
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, TypedDict
 from uuid import uuid4
 
 from lockstep.config import RunConfig
+from lockstep.errors import LockstepError
 from lockstep.files import read_json, write_json
 from lockstep.run import environment_variables
 from lockstep.run.directory import RunDirectory
@@ -48,6 +50,7 @@ class Choices:
     precision: str
     every: int  # steps between synchronizations of strategy.name=local
     batch: BatchBudget
+    kernels: str = "torch"  # or native; runs of earlier versions had none but torch's
     threads: dict[str, int] = field(default_factory=dict)  # of each worker, by number of workers
     launches: int = 1
     launch: str = ""  # a name that only this launch has
@@ -66,8 +69,9 @@ def read_choices(run: RunDirectory) -> Choices | None:
     return Choices(**{name: value for name, value in facts.items() if name in names})
 
 
-def make_choices(run: RunDirectory, config: RunConfig, team: "Team", may_keep: bool) -> Choices:
-    """Makes the choices of this launch. With `may_keep`, earlier ones are kept where the config does not say otherwise."""
+def make_choices(run: RunDirectory, config: RunConfig, team: "Team", has_kernels: bool, may_keep: bool) -> Choices:
+    """Makes the choices of this launch. With `may_keep`, earlier ones are kept where the config does not say otherwise.
+    `has_kernels`: all workers have the native kernels and compute on CPU."""
     from lockstep.train.precision import resolve
 
     before = read_choices(run)
@@ -81,11 +85,16 @@ def make_choices(run: RunDirectory, config: RunConfig, team: "Team", may_keep: b
         "per": "global",
     }
     every = max(1, min(500, config.train.steps // 20))
-    choices = kept_choices or Choices(resolve("auto", team.device), every, budget)
+    kernels = "native" if has_kernels else "torch"
+    choices = kept_choices or Choices(resolve("auto", team.device), every, budget, kernels)
     choices.launches = (before.launches if before is not None else 0) + 1
     choices.launch = environment_variables.launch_id() if team.elastic else uuid4().hex
     if config.train.precision != "auto":
         choices.precision = config.train.precision
+    if config.train.kernels != "auto":
+        choices.kernels = config.train.kernels
+    if choices.kernels == "native" and not has_kernels:
+        raise _missing_kernels(run, config, team)
     if config.strategy.name == "local" and config.strategy.every is not None:
         choices.every = config.strategy.every
     if config.train.threads is not None:
@@ -93,3 +102,18 @@ def make_choices(run: RunDirectory, config: RunConfig, team: "Team", may_keep: b
     processes = environment_variables.local_world_size(default=team.size)
     choices.threads.setdefault(str(team.size), max(1, len(os.sched_getaffinity(0)) // processes))
     return choices
+
+
+def _missing_kernels(run: RunDirectory, config: RunConfig, team: "Team") -> LockstepError:
+    if team.device.type != "cpu":
+        return LockstepError("train.kernels=native is for CPUs.", "Leave train.kernels out.", code=2)
+    install = "Install Lockstep again on every machine, with a C compiler"
+    if config.train.kernels == "native":
+        return LockstepError(
+            "train.kernels=native, and not all workers have the compiled kernels.", f"{install}.", code=2
+        )
+    return LockstepError(
+        f"The run {run.name} was trained with native kernels, and not all workers have them here.",
+        f"{install}, or continue with train.kernels=torch: then the results differ in their last bits.",
+        code=2,
+    )

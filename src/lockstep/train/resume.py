@@ -99,14 +99,14 @@ def check_shared(run: RunDirectory, launch: str, timeout_seconds: float) -> None
         time.sleep(0.2)
 
 
-def settle_choices(run: RunDirectory, config: RunConfig, team: "Team") -> Choices:
+def settle_choices(run: RunDirectory, config: RunConfig, team: "Team", has_kernels: bool) -> Choices:
     """Returns the choices of this launch. A run with a checkpoint keeps the earlier ones. Of an elastic launch the first
     worker chooses, and the others read what it recorded."""
     if team.elastic and is_recorded(run, environment_variables.launch_id()):
         recorded = read_choices(run)
         assert recorded is not None
         return recorded
-    return make_choices(run, config, team, may_keep=_has_checkpoint(run))
+    return make_choices(run, config, team, has_kernels, may_keep=_has_checkpoint(run))
 
 
 def record_launch(

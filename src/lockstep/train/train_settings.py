@@ -32,6 +32,10 @@ class TrainSettings(Settings):
     """Stop after this many evaluations in a row without a better score. null: train all steps."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """Number format of matrix products; weights stay fp32. `auto` is bf16 if the hardware multiplies it, else fp32."""
+    kernels: Literal["auto", "native", "torch"] = "auto"
+    """How a CPU computes what lies between the matrix products: with the compiled kernels that are installed where a C
+    compiler was found (`native`, faster), or with torch's operators. Both compute the same up to rounding; their dropout
+    masks differ. `auto` takes `native` where all workers have it, and a resumed run keeps what it has."""
     seed: Annotated[int, Field(ge=0, lt=2**63), FIXED] = 1
     """Seed of the initial weights, the order of the data and the dropout."""
     label_smoothing: float = Field(0.1, ge=0.0, lt=1.0)

@@ -173,13 +173,16 @@ def _train(
     records of this launch are written."""
     import torch
 
+    from lockstep.models import kernels
     from lockstep.parallel.make_strategy import make_strategy
     from lockstep.run.journal import Journal
     from lockstep.tasks.make_task import make_task
     from lockstep.train.precision import emulate_products
 
     deciders, ablation = team.deciders(), read_ablation()
-    choices = deciders.primary_does(lambda: settle_choices(run, config, team))
+    has_kernels = all(deciders.gather(team.device.type == "cpu" and kernels.are_available()))
+    choices = deciders.primary_does(lambda: settle_choices(run, config, team, has_kernels))
+    kernels.select(choices.kernels)
     start = deciders.primary_does(lambda: find_needed_start(config, run, ablation))
     start_facts = deciders.all_do(lambda: None if start is None else start.facts())
     if start_facts is not None and set(deciders.gather(start_facts["sha256"])) != {start_facts["sha256"]}:
@@ -243,6 +246,7 @@ def _journal_launch(
         exact=strategy.exact_resume,
         precision=choices.precision,
         emulated=is_emulated(choices.precision, team.device),
+        kernels=choices.kernels,
         threads=choices.threads[str(team.size)],
         unit=task.unit,
         width=task.width,

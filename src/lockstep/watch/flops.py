@@ -1,14 +1,17 @@
 """Counts the FLOPs of real training steps: the multiplications and additions of their matrix products.
 
-The products are counted while they run, with torch's formulas. The counter does not depend on the model and does not
-change its results.
+The products are counted while they run, with torch's formulas; those of compiled kernels are in `flop_tally`. The counter
+does not depend on the model and does not change its results.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Self
 
 from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from lockstep import flop_tally
 
 FlopFormula = Callable[..., int]
 """Takes the arguments of an operator and its result as `out_val`; returns its FLOPs."""
@@ -22,6 +25,16 @@ class FlopCount(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.total = 0
         self._formulas = _list_formulas()
+
+    def __enter__(self) -> Self:
+        self._tally = flop_tally.read()
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        if self._formulas:
+            self.total += flop_tally.read() - self._tally
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -1,0 +1,581 @@
+/* Fused CPU kernels of the Transformer's training step.
+ *
+ * Each kernel reads and writes a tensor once where torch would need several operators. Activations are fp32 or bf16
+ * (`half`), and sums are fp32. The result of a kernel does not depend on the number of threads. `kernels.py` declares
+ * these functions to Python; `fused.py` makes them differentiable.
+ *
+ * The file needs nothing but a C compiler with GNU extensions. OpenMP comes from the library that torch has loaded.
+ */
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef _OPENMP
+#include <omp.h>
+#else
+static int omp_get_thread_num(void) { return 0; }
+#endif
+
+#define VERSION 1 /* as in kernels.py; raise it when a function or a structure changes */
+#define CHUNKS 16 /* of the rows of a tensor; their partial sums are added in order */
+#define INLINE static inline __attribute__((always_inline))
+#if defined(__x86_64__) && !defined(__clang__) /* the loader picks the best of three versions for the CPU */
+#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define CLONES
+#endif
+
+/* Defines lockstep_NAME from the always-inlined NAME, which computes the rows [begin, end) of one chunk. */
+#define KERNEL(name, finish)                                                                                           \
+    CLONES static void name##_float(const struct name *t, long begin, long end, long chunk) {                          \
+        name(t, begin, end, chunk, 0);                                                                                 \
+    }                                                                                                                  \
+    CLONES static void name##_half(const struct name *t, long begin, long end, long chunk) {                           \
+        name(t, begin, end, chunk, 1);                                                                                 \
+    }                                                                                                                  \
+    void lockstep_##name(const struct name *t, int half, int threads) {                                                \
+        _Pragma("omp parallel for schedule(static) num_threads(threads) if (threads > 1)")                             \
+        for (long chunk = 0; chunk < CHUNKS; chunk++)                                                                  \
+            (half ? name##_half : name##_float)(                                                                       \
+                t, t->rows * chunk / CHUNKS, t->rows * (chunk + 1) / CHUNKS, chunk);                                   \
+        finish;                                                                                                        \
+    }
+
+typedef float v16 __attribute__((vector_size(64), aligned(4), may_alias));
+
+int lockstep_kernels_version(void) { return VERSION; }
+
+/* ---- numbers ---- */
+
+INLINE float widen(uint16_t value) {
+    union {
+        uint32_t bits;
+        float number;
+    } u = {(uint32_t)value << 16};
+    return u.number;
+}
+
+INLINE uint16_t narrow(float value) { /* rounds to nearest, ties to even; NaN stays NaN */
+    union {
+        float number;
+        uint32_t bits;
+    } u = {value};
+    uint32_t rounded = (u.bits + 0x7fff + ((u.bits >> 16) & 1)) >> 16;
+    return (u.bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : rounded;
+}
+
+INLINE float get(const void *values, long i, const int half) {
+    return half ? widen(((const uint16_t *)values)[i]) : ((const float *)values)[i];
+}
+
+INLINE void put(void *values, long i, float value, const int half) {
+    if (half)
+        ((uint16_t *)values)[i] = narrow(value);
+    else
+        ((float *)values)[i] = value;
+}
+
+INLINE void *at(const void *values, long i, const int half) { return (char *)values + i * (half ? 2 : 4); }
+
+INLINE float exponential(float x) { /* exp(x) for x <= 0, with a relative error of 2e-7 */
+    x = x < -87.0f ? -87.0f : x;
+    float n = (x * 1.44269504f + 12582912.0f) - 12582912.0f; /* rounds to an integer */
+    float r = x - n * 0.693359375f + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    union {
+        int32_t bits;
+        float number;
+    } power = {((int32_t)n + 127) << 23};
+    return p * power.number;
+}
+
+/* ---- dropout ---- */
+
+/* Writes random bytes, at least `bytes` and a multiple of 8: splitmix64 of the seed and a counter, which is that of the
+ * first 8 bytes. A value is dropped if its byte is below `dropped`. The backward pass draws the same bytes again. */
+INLINE void draw(uint8_t *mask, uint64_t seed, uint64_t counter, long bytes) {
+    for (long i = 0; i < (bytes + 7) / 8; i++) {
+        uint64_t z = seed + (counter + i + 1) * 0x9E3779B97F4A7C15ull;
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+        z ^= z >> 31;
+        memcpy(mask + 8 * i, &z, 8);
+    }
+}
+
+/* Draws the bytes of a row of a tensor [rows, width]. */
+INLINE void draw_row(uint8_t *mask, uint64_t seed, long row, long width) {
+    draw(mask, seed, row * ((width + 7) / 8), width);
+}
+
+INLINE float scale_kept(long dropped) { return 256.0f / (256 - dropped); }
+
+/* Adds the partial sums [CHUNKS, count] into the first of them. */
+static void add_chunks(float *partial, long count) {
+    for (long chunk = 1; chunk < CHUNKS; chunk++)
+        for (long j = 0; j < count; j++) partial[j] += partial[chunk * count + j];
+}
+
+/* ---- embedding: x = dropout(factor * table[ids] + positions[places]) ---- */
+
+struct embed {
+    long rows, width;
+    const int64_t *ids, *places; /* [rows] */
+    const float *table;          /* [vocabulary, width] */
+    const float *positions;      /* [longest, width] */
+    float *x;                    /* [rows, width] */
+    float factor;
+    long dropped; /* of 256 */
+    uint64_t seed;
+    const float *x_grad; /* of the backward pass */
+    float *table_grad;
+};
+
+INLINE void embed(const struct embed *t, long begin, long end, long chunk, const int half) {
+    long width = t->width;
+    float keep = scale_kept(t->dropped);
+    uint8_t *mask = malloc(width + 8);
+    for (long i = begin; i < end; i++) {
+        const float *word = t->table + t->ids[i] * width, *position = t->positions + t->places[i] * width;
+        float *x = t->x + i * width;
+        for (long j = 0; j < width; j++) x[j] = t->factor * word[j] + position[j];
+        if (!t->dropped) continue;
+        draw_row(mask, t->seed, i, width);
+        for (long j = 0; j < width; j++) x[j] = mask[j] < t->dropped ? 0 : keep * x[j];
+    }
+    free(mask);
+}
+
+KERNEL(embed, )
+
+/* Adds the gradient of x to that of the table. A chunk adds up the rows of its own ids, in the order of the batch. */
+CLONES static void embed_backward(const struct embed *t, long chunk) {
+    long width = t->width;
+    float keep = t->factor * scale_kept(t->dropped);
+    uint8_t *mask = malloc(width + 8);
+    for (long i = 0; i < t->rows; i++) {
+        if (t->ids[i] % CHUNKS != chunk) continue;
+        const float *x = t->x_grad + i * width;
+        float *word = t->table_grad + t->ids[i] * width;
+        if (t->dropped) {
+            draw_row(mask, t->seed, i, width);
+            for (long j = 0; j < width; j++) word[j] += mask[j] < t->dropped ? 0 : keep * x[j];
+        } else
+            for (long j = 0; j < width; j++) word[j] += t->factor * x[j];
+    }
+    free(mask);
+}
+
+void lockstep_embed_backward(const struct embed *t, int half, int threads) {
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+    for (long chunk = 0; chunk < CHUNKS; chunk++) embed_backward(t, chunk);
+}
+
+/* ---- residual and norm: sum = x + dropout(y); h = norm(sum) ---- */
+
+struct add_norm {
+    long rows, width;
+    const float *x;              /* [rows, width] */
+    const void *y;               /* [rows, width], or NULL: sum = x */
+    float *sum;                  /* [rows, width], or NULL where y is */
+    void *h;                     /* [rows, width] */
+    float *full;                 /* h in fp32, or NULL */
+    float *mean, *scale;         /* [rows] mean and 1 / standard deviation, for the backward pass */
+    const float *weight, *shift; /* [width] of the norm */
+    float epsilon;
+    long dropped;
+    uint64_t seed;
+};
+
+INLINE void add_norm(const struct add_norm *t, long begin, long end, long chunk, const int half) {
+    long width = t->width;
+    float keep = scale_kept(t->dropped), *restrict row = malloc(4 * width);
+    uint8_t *mask = malloc(width + 8);
+    for (long i = begin; i < end; i++) {
+        const float *x = t->x + i * width;
+        const void *y = t->y ? at(t->y, i * width, half) : 0;
+        float total = 0, squares = 0;
+        if (!y)
+            memcpy(row, x, 4 * width);
+        else if (t->dropped) {
+            draw_row(mask, t->seed, i, width);
+            for (long j = 0; j < width; j++) row[j] = x[j] + (mask[j] < t->dropped ? 0 : keep) * get(y, j, half);
+        } else
+            for (long j = 0; j < width; j++) row[j] = x[j] + get(y, j, half);
+#pragma omp simd reduction(+ : total)
+        for (long j = 0; j < width; j++) total += row[j];
+        float mean = total / width;
+#pragma omp simd reduction(+ : squares)
+        for (long j = 0; j < width; j++) squares += (row[j] - mean) * (row[j] - mean);
+        float scale = 1.0f / sqrtf(squares / width + t->epsilon);
+        t->mean[i] = mean, t->scale[i] = scale;
+        if (t->sum) memcpy(t->sum + i * width, row, 4 * width);
+        void *h = at(t->h, i * width, half);
+        for (long j = 0; j < width; j++) row[j] = (row[j] - mean) * scale * t->weight[j] + t->shift[j];
+        for (long j = 0; j < width; j++) put(h, j, row[j], half);
+        if (t->full) memcpy(t->full + i * width, row, 4 * width);
+    }
+    free(row), free(mask);
+}
+
+KERNEL(add_norm, )
+
+struct add_norm_backward {
+    long rows, width;
+    const void *h_grad;     /* [rows, width], or NULL */
+    const float *full_grad; /* of `full`, or NULL */
+    const float *sum_grad;  /* of `sum`, from the residual connection, or NULL */
+    const float *sum;       /* [rows, width] as the forward pass left them, like mean and scale */
+    const float *mean, *scale;
+    const float *weight;
+    float *x_grad;      /* [rows, width] */
+    void *y_grad;       /* [rows, width], or NULL */
+    float *column_sums; /* [CHUNKS, 2, width]: gradients of weight and shift */
+    long dropped;
+    uint64_t seed;
+};
+
+INLINE void add_norm_backward(const struct add_norm_backward *t, long begin, long end, long chunk, const int half) {
+    long width = t->width;
+    float keep = scale_kept(t->dropped), *restrict g = malloc(4 * width), *restrict normal = malloc(4 * width);
+    float *restrict weight_grad = t->column_sums + 2 * chunk * width, *restrict shift_grad = weight_grad + width;
+    uint8_t *mask = malloc(width + 8);
+    memset(weight_grad, 0, 8 * width);
+    for (long i = begin; i < end; i++) {
+        const float *row = t->sum + i * width;
+        const void *h_grad = t->h_grad ? at(t->h_grad, i * width, half) : 0;
+        const float *full_grad = t->full_grad ? t->full_grad + i * width : 0;
+        float *restrict x_grad = t->x_grad + i * width;
+        float mean = t->mean[i], scale = t->scale[i], total = 0, product = 0;
+        if (h_grad && full_grad)
+            for (long j = 0; j < width; j++) g[j] = get(h_grad, j, half) + full_grad[j];
+        else if (h_grad)
+            for (long j = 0; j < width; j++) g[j] = get(h_grad, j, half);
+        else if (full_grad)
+            memcpy(g, full_grad, 4 * width);
+        else
+            memset(g, 0, 4 * width);
+#pragma omp simd reduction(+ : total, product)
+        for (long j = 0; j < width; j++) {
+            normal[j] = (row[j] - mean) * scale;
+            weight_grad[j] += g[j] * normal[j];
+            shift_grad[j] += g[j];
+            g[j] *= t->weight[j];
+            total += g[j];
+            product += g[j] * normal[j];
+        }
+        total /= width, product /= width;
+        for (long j = 0; j < width; j++) x_grad[j] = scale * (g[j] - total - normal[j] * product);
+        if (t->sum_grad)
+            for (long j = 0; j < width; j++) x_grad[j] += t->sum_grad[i * width + j];
+        if (!t->y_grad) continue;
+        void *y_grad = at(t->y_grad, i * width, half);
+        if (t->dropped) {
+            draw_row(mask, t->seed, i, width);
+            for (long j = 0; j < width; j++) put(y_grad, j, (mask[j] < t->dropped ? 0 : keep) * x_grad[j], half);
+        } else
+            for (long j = 0; j < width; j++) put(y_grad, j, x_grad[j], half);
+    }
+    free(g), free(normal), free(mask);
+}
+
+KERNEL(add_norm_backward, add_chunks(t->column_sums, 2 * t->width))
+
+/* ---- y = dropout(relu(y + bias)), in place ---- */
+
+struct relu {
+    long rows, width;
+    void *y; /* [rows, width] */
+    const float *bias;
+    long dropped;
+    uint64_t seed;
+};
+
+INLINE void relu(const struct relu *t, long begin, long end, long chunk, const int half) {
+    long width = t->width;
+    float keep = scale_kept(t->dropped);
+    uint8_t *mask = malloc(width + 8);
+    for (long i = begin; i < end; i++) {
+        void *y = at(t->y, i * width, half);
+        if (t->dropped) {
+            draw_row(mask, t->seed, i, width);
+            for (long j = 0; j < width; j++) {
+                float value = get(y, j, half) + t->bias[j];
+                value = value < 0 ? 0 : keep * value;
+                put(y, j, mask[j] < t->dropped ? 0 : value, half);
+            }
+        } else
+            for (long j = 0; j < width; j++) {
+                float value = get(y, j, half) + t->bias[j];
+                put(y, j, value < 0 ? 0 : value, half);
+            }
+    }
+    free(mask);
+}
+
+KERNEL(relu, )
+
+/* Turns the gradient of the result into that of the input, in place: a value that is zero in the result gets none,
+ * whether it was negative or dropped. */
+struct relu_backward {
+    long rows, width;
+    void *grad;         /* [rows, width] */
+    const void *result; /* [rows, width] */
+    float *column_sums; /* [CHUNKS, width]: gradient of the bias */
+    long dropped;
+};
+
+INLINE void relu_backward(const struct relu_backward *t, long begin, long end, long chunk, const int half) {
+    long width = t->width;
+    float keep = scale_kept(t->dropped), *restrict sums = t->column_sums + chunk * width;
+    memset(sums, 0, 4 * width);
+    for (long i = begin; i < end; i++) {
+        void *grad = at(t->grad, i * width, half);
+        const void *result = at(t->result, i * width, half);
+        for (long j = 0; j < width; j++) {
+            float value = get(result, j, half) > 0 ? keep * get(grad, j, half) : 0;
+            put(grad, j, value, half);
+            sums[j] += value;
+        }
+    }
+}
+
+KERNEL(relu_backward, add_chunks(t->column_sums, t->width))
+
+/* ---- attention over packed sentences, one sentence and head at a time ---- */
+
+#define UP(n, unit) (((n) + (unit) - 1) / (unit) * (unit))
+
+INLINE void multiply_tile(float *c, long ldc, const float *a, long lda, long step, const float *b, long ldb, long depth,
+                          const int vectors) {
+    v16 sums[4][4];
+    for (int r = 0; r < 4; r++)
+        for (int v = 0; v < vectors; v++) sums[r][v] = (v16){0};
+    for (long d = 0; d < depth; d++) {
+        v16 row[4];
+        for (int v = 0; v < vectors; v++) row[v] = *(const v16 *)(b + d * ldb + 16 * v);
+        for (int r = 0; r < 4; r++) {
+            float factor = a[r * lda + d * step];
+            for (int v = 0; v < vectors; v++) sums[r][v] += factor * row[v];
+        }
+    }
+    for (int r = 0; r < 4; r++)
+        for (int v = 0; v < vectors; v++) *(v16 *)(c + r * ldc + 16 * v) = sums[r][v];
+}
+
+/* c[rows, columns] = a[rows, depth] b[depth, columns]. The value (r, d) of a is at r * lda + d * step, so a may be
+ * transposed. Rows are a multiple of 4, columns of 16. */
+INLINE void multiply(float *c, long ldc, const float *a, long lda, long step, const float *b, long ldb, long rows,
+                     long depth, long columns) {
+    for (long j = 0; j < columns;) {
+        long left = columns - j, tile = left >= 64 ? 64 : left >= 32 ? 32 : 16;
+        for (long i = 0; i < rows; i += 4) {
+            if (tile == 64)
+                multiply_tile(c + i * ldc + j, ldc, a + i * lda, lda, step, b + j, ldb, depth, 4);
+            else if (tile == 32)
+                multiply_tile(c + i * ldc + j, ldc, a + i * lda, lda, step, b + j, ldb, depth, 2);
+            else
+                multiply_tile(c + i * ldc + j, ldc, a + i * lda, lda, step, b + j, ldb, depth, 1);
+        }
+        j += tile;
+    }
+}
+
+/* Where one sentence and head is in the tensors. Its values are copied to fp32 and padded with zeros: queries to a
+ * multiple of 4, keys and the size of a head to a multiple of 16. */
+struct place {
+    long first, n, rows;           /* queries */
+    long first_key, keys, columns; /* keys */
+    long size, padded, head;
+    long weights; /* where the weights of its first query begin */
+};
+
+struct attention {
+    long sentences, heads, size;   /* size of a head */
+    const int32_t *queries, *keys; /* [sentences + 1] where each sentence begins */
+    const int64_t *places;         /* [sentences + 1] where its weights begin, for one head */
+    const void *q, *k, *v;         /* packed words, and the distance between two of them */
+    long q_stride, k_stride, v_stride;
+    void *out;      /* [words, heads * size] */
+    float *weights; /* softmax of the scores, before dropout */
+    long causal, dropped;
+    uint64_t seed;
+    const void *out_grad;           /* of the backward pass */
+    void *q_grad, *k_grad, *v_grad; /* with the strides of q, k and v */
+    float *scratch;                 /* [threads, scratch_size] */
+    long scratch_size;
+};
+
+INLINE struct place find_place(const struct attention *t, long sentence, long head) {
+    struct place p = {.size = t->size, .padded = UP(t->size, 16), .head = head * t->size};
+    p.first = t->queries[sentence], p.n = t->queries[sentence + 1] - p.first, p.rows = UP(p.n, 4);
+    p.first_key = t->keys[sentence], p.keys = t->keys[sentence + 1] - p.first_key, p.columns = UP(p.keys, 16);
+    p.weights = t->places[sentence] * t->heads + head * p.n * p.columns;
+    return p;
+}
+
+/* Copies n rows of packed words to fp32 [rows, padded], times `factor`; the rest is zero. */
+INLINE void load(float *to, const void *words, long stride, long first, long n, long rows, const struct place *p,
+                 float factor, const int half) {
+    for (long i = 0; i < n; i++) {
+        const void *row = at(words, (first + i) * stride + p->head, half);
+        for (long j = 0; j < p->size; j++) to[i * p->padded + j] = factor * get(row, j, half);
+        for (long j = p->size; j < p->padded; j++) to[i * p->padded + j] = 0;
+    }
+    memset(to + n * p->padded, 0, 4 * (rows - n) * p->padded);
+}
+
+INLINE void store(void *words, const float *from, long stride, long first, long n, const struct place *p, float factor,
+                  const int half) {
+    for (long i = 0; i < n; i++) {
+        void *row = at(words, (first + i) * stride + p->head, half);
+        for (long j = 0; j < p->size; j++) put(row, j, factor * from[i * p->padded + j], half);
+    }
+}
+
+INLINE void transpose(float *to, const float *from, long rows, long columns) { /* to [columns, rows] */
+    for (long i = 0; i < rows; i += 4)
+        for (long j = 0; j < columns; j++)
+            for (long k = 0; k < 4; k++) to[j * rows + i + k] = from[(i + k) * columns + j];
+}
+
+INLINE void attend(const struct attention *t, long sentence, long head, float *scratch, const int half) {
+    struct place p = find_place(t, sentence, head);
+    long columns = p.columns, padded = p.padded;
+    float *weights = t->weights + p.weights, keep = scale_kept(t->dropped);
+    float *q = scratch, *k = q + p.rows * padded, *turned = k + columns * padded, *s = turned + columns * padded;
+    float *out = s + p.rows * columns;
+    load(q, t->q, t->q_stride, p.first, p.n, p.rows, &p, 1.0f / sqrtf(p.size), half);
+    load(k, t->k, t->k_stride, p.first_key, p.keys, columns, &p, 1, half);
+    transpose(turned, k, columns, padded);
+    multiply(s, columns, q, padded, 1, turned, columns, p.rows, p.size, columns); /* scores */
+    load(k, t->v, t->v_stride, p.first_key, p.keys, columns, &p, 1, half);
+    uint8_t *mask = (uint8_t *)turned;
+    for (long i = 0; i < p.n; i++) {
+        float *row = s + i * columns, *saved = weights + i * columns, highest = -INFINITY, total = 0;
+        long seen = t->causal ? i + 1 : p.keys;
+#pragma omp simd reduction(max : highest)
+        for (long j = 0; j < seen; j++) highest = row[j] > highest ? row[j] : highest;
+#pragma omp simd reduction(+ : total)
+        for (long j = 0; j < seen; j++) {
+            row[j] = exponential(row[j] - highest);
+            total += row[j];
+        }
+        float factor = 1 / total;
+        for (long j = 0; j < seen; j++) saved[j] = row[j] *= factor;
+        for (long j = seen; j < columns; j++) saved[j] = row[j] = 0;
+        if (!t->dropped) continue;
+        draw(mask, t->seed, (p.weights + i * columns) / 8, columns);
+        for (long j = 0; j < columns; j++) row[j] = mask[j] < t->dropped ? 0 : keep * row[j];
+    }
+    multiply(out, padded, s, columns, 1, k, padded, p.rows, p.keys, padded);
+    store(t->out, out, t->heads * p.size, p.first, p.n, &p, 1, half);
+}
+
+INLINE void attend_backward(const struct attention *t, long sentence, long head, float *scratch, const int half) {
+    struct place p = find_place(t, sentence, head);
+    long columns = p.columns, padded = p.padded, width = t->heads * p.size;
+    const float *weights = t->weights + p.weights;
+    float keep = scale_kept(t->dropped), factor = 1.0f / sqrtf(p.size);
+    float *q = scratch, *k = q + p.rows * padded, *turned = k + columns * padded, *s = turned + columns * padded;
+    float *d = s + p.rows * columns, *g = d + p.rows * columns, *out = g + p.rows * padded;
+    load(g, t->out_grad, width, p.first, p.n, p.rows, &p, 1, half);
+    load(k, t->v, t->v_stride, p.first_key, p.keys, columns, &p, 1, half);
+    transpose(turned, k, columns, padded);
+    multiply(d, columns, g, padded, 1, turned, columns, p.rows, p.size, columns); /* gradient of the dropped weights */
+    uint8_t *mask = (uint8_t *)turned;
+    for (long i = 0; i < p.n; i++) { /* s becomes the dropped weights, d the gradient of the scores */
+        float *dropped = s + i * columns, *grad = d + i * columns, total = 0;
+        const float *saved = weights + i * columns;
+        if (t->dropped) {
+            draw(mask, t->seed, (p.weights + i * columns) / 8, columns);
+            for (long j = 0; j < columns; j++) {
+                float kept = mask[j] < t->dropped ? 0 : keep;
+                dropped[j] = kept * saved[j];
+                grad[j] *= kept;
+            }
+        } else
+            memcpy(dropped, saved, 4 * columns);
+#pragma omp simd reduction(+ : total)
+        for (long j = 0; j < columns; j++) total += grad[j] * saved[j];
+        for (long j = 0; j < columns; j++) grad[j] = saved[j] * (grad[j] - total);
+    }
+    multiply(out, padded, s, 1, columns, g, padded, columns, p.n, padded);
+    store(t->v_grad, out, t->v_stride, p.first_key, p.keys, &p, 1, half);
+    load(k, t->k, t->k_stride, p.first_key, p.keys, columns, &p, 1, half);
+    multiply(out, padded, d, columns, 1, k, padded, p.rows, p.keys, padded);
+    store(t->q_grad, out, t->q_stride, p.first, p.n, &p, factor, half);
+    load(q, t->q, t->q_stride, p.first, p.n, p.rows, &p, factor, half);
+    multiply(out, padded, d, 1, columns, q, padded, columns, p.n, padded);
+    store(t->k_grad, out, t->k_stride, p.first_key, p.keys, &p, 1, half);
+}
+
+typedef void (*attend_one)(const struct attention *, long, long, float *);
+#define VERSIONS(name)                                                                                                 \
+    CLONES static void name##_float(const struct attention *t, long sentence, long head, float *scratch) {             \
+        name(t, sentence, head, scratch, 0);                                                                           \
+    }                                                                                                                  \
+    CLONES static void name##_half(const struct attention *t, long sentence, long head, float *scratch) {              \
+        name(t, sentence, head, scratch, 1);                                                                           \
+    }
+VERSIONS(attend)
+VERSIONS(attend_backward)
+
+static void attend_all(const struct attention *t, attend_one one, int threads) {
+#pragma omp parallel for schedule(dynamic, 4) num_threads(threads) if (threads > 1)
+    for (long i = 0; i < t->sentences * t->heads; i++)
+        one(t, i / t->heads, i % t->heads, t->scratch + omp_get_thread_num() * t->scratch_size);
+}
+
+void lockstep_attend(const struct attention *t, int half, int threads) {
+    attend_all(t, half ? attend_half : attend_float, threads);
+}
+
+void lockstep_attend_backward(const struct attention *t, int half, int threads) {
+    attend_all(t, half ? attend_backward_half : attend_backward_float, threads);
+}
+
+/* ---- cross-entropy with label smoothing: logits become their gradient, in place ---- */
+
+struct cross_entropy {
+    long rows, vocabulary;
+    void *logits;          /* [rows, vocabulary] */
+    const int64_t *labels; /* [rows] */
+    double *losses;        /* [rows] */
+    float smoothing;
+};
+
+INLINE void cross_entropy(const struct cross_entropy *t, long begin, long end, long chunk, const int half) {
+    long vocabulary = t->vocabulary;
+    float *restrict row = malloc(4 * vocabulary), share = t->smoothing / vocabulary, rest = 1 - t->smoothing;
+    for (long i = begin; i < end; i++) {
+        void *logits = at(t->logits, i * vocabulary, half);
+        float highest = -INFINITY, total = 0, sum = 0, known = get(logits, t->labels[i], half);
+#pragma omp simd reduction(max : highest) reduction(+ : sum)
+        for (long j = 0; j < vocabulary; j++) {
+            float value = get(logits, j, half);
+            highest = value > highest ? value : highest;
+            sum += value;
+        }
+#pragma omp simd reduction(+ : total)
+        for (long j = 0; j < vocabulary; j++) {
+            row[j] = exponential(get(logits, j, half) - highest);
+            total += row[j];
+        }
+        float factor = 1 / total;
+        for (long j = 0; j < vocabulary; j++) put(logits, j, row[j] * factor - share, half);
+        put(logits, t->labels[i], row[t->labels[i]] * factor - share - rest, half);
+        /* `sum` is not finite if a logit is not, and neither is the loss then */
+        t->losses[i] = highest + log(total) - (double)rest * known - (double)share * sum + 0 * (double)sum;
+    }
+    free(row);
+}
+
+KERNEL(cross_entropy, )
