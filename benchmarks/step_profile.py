@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from products import time_product
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from lockstep.config import load
@@ -69,17 +70,6 @@ def kernels_shown() -> Iterator[None]:
         kernels.run = run
 
 
-def time_alone(shapes: tuple[tuple[int, ...], ...], dtype: torch.dtype) -> float:
-    """Returns the seconds of one product of these shapes by itself."""
-    operands = [torch.randn(shape, dtype=dtype) for shape in shapes[-2:]]
-    seconds = []
-    for _ in range(6):
-        begin = time.perf_counter()
-        kernels.multiply(*operands) if len(shapes[-1]) == 2 else torch.bmm(*operands)
-        seconds.append(time.perf_counter() - begin)
-    return statistics.median(seconds[2:])
-
-
 def print_profile(profiled: profile, steps: int, step_seconds: float, dtype: torch.dtype) -> None:
     groups: dict[str, float] = defaultdict(float)
     calls: dict[str, int] = defaultdict(int)
@@ -107,7 +97,7 @@ def print_profile(profiled: profile, steps: int, step_seconds: float, dtype: tor
     print(f"\n{'the longest products':44} {'ms':>8} {'alone':>8} {'GFLOP/s':>8}")
     ranked = sorted(products.items(), key=lambda item: -item[1][0])
     for number, (shapes, (seconds, count)) in enumerate(ranked):
-        single = time_alone(shapes, dtype) * count / steps
+        single = time_product(shapes, dtype) * count / steps
         alone += single
         if number < 12:
             left, right = shapes[-2:]
