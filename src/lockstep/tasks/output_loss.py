@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from lockstep.models import kernels
+from lockstep.models.fused import ROW_UNIT
 
 BLOCK_SCORES = {"cpu": 2**22, "cuda": 2**26}
 """Logits in a block: on CPU about as many as fit into a core's share of the cache, on a GPU enough to occupy it."""
@@ -91,19 +92,18 @@ class _NativeLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: _LossContext, x: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> Tensor:
         words, vocabulary, dtype = len(target), weight.shape[0], x.dtype
-        rows = max(16, NATIVE_BLOCK_BYTES // (vocabulary * x.element_size()))
-        rows = -(-words // -(-words // rows))  # blocks of equal size
+        rows = _choose_block(len(x), NATIVE_BLOCK_BYTES // (vocabulary * x.element_size()))
         product_weight, losses = weight.to(dtype), torch.empty(words, dtype=torch.float64)
         x_grad, weight_grad = torch.empty_like(x), None
-        x_grad[words:] = 0
-        for start in range(0, words, rows):
-            end = min(start + rows, words)
-            part = x[start:end]
+        for start in range(0, len(x), rows):
+            part = x[start : start + rows]
             logits = kernels.multiply(part, product_weight.T)  # [rows, vocabulary]
-            tensors = (kernels.address(tensor) for tensor in (logits, target[start:end], losses[start:end]))
-            arguments = kernels.CrossEntropy(*logits.shape, *tensors, smoothing)
+            scored = max(0, min(words - start, len(part)))
+            tensors = (kernels.address(tensor) for tensor in (logits, target[start:], losses[start:]))
+            arguments = kernels.CrossEntropy(scored, vocabulary, *tensors, smoothing)
             kernels.run("lockstep_cross_entropy", arguments, dtype)
-            x_grad[start:end] = kernels.multiply(logits, product_weight)
+            logits[scored:] = 0  # rows that belong to no word
+            x_grad[start : start + rows] = kernels.multiply(logits, product_weight)
             part_grad = kernels.multiply(logits.T, part)
             weight_grad = part_grad.float() if weight_grad is None else weight_grad.add_(part_grad)
         assert weight_grad is not None
@@ -115,6 +115,12 @@ class _NativeLoss(torch.autograd.Function):
     def backward(ctx: _LossContext, scale: Tensor) -> tuple[Tensor, Tensor, None, None]:
         x_grad, weight_grad = _take_gradients(ctx)
         return x_grad.mul_(scale), weight_grad.mul_(scale), None, None
+
+
+def _choose_block(rows: int, most: int) -> int:
+    """Returns the rows of a block: a multiple of ROW_UNIT, about `most`, so that all blocks have about the same size."""
+    blocks = max(1, round(rows / max(most, ROW_UNIT)))
+    return -(-rows // blocks // ROW_UNIT) * ROW_UNIT
 
 
 _native_loss: Callable[[Tensor, Tensor, Tensor, float], Tensor] = _NativeLoss.apply
