@@ -162,6 +162,7 @@ class Pairing:
         """Returns memory for one sentence and head per thread."""
         padded, queries, keys = -(-size // 16) * 16, self.most_queries, self.most_keys
         values = (2 * queries + 2 * keys + max(queries, keys)) * padded + 2 * queries * keys
+        values += queries * keys // 4 + 16  # bytes of the dropout mask
         return torch.empty(torch.get_num_threads(), values)
 
 

@@ -17,7 +17,7 @@
 static int omp_get_thread_num(void) { return 0; }
 #endif
 
-#define VERSION 1 /* as in kernels.py; raise it when a function or a structure changes */
+#define VERSION 2 /* as in kernels.py; raise it when a function or a structure changes */
 #define CHUNKS 16 /* of the rows of a tensor; their partial sums are added in order */
 #define INLINE static inline __attribute__((always_inline))
 #if defined(__x86_64__) && !defined(__clang__) /* the loader picks the best of three versions for the CPU */
@@ -43,6 +43,9 @@ static int omp_get_thread_num(void) { return 0; }
     }
 
 typedef float v16 __attribute__((vector_size(64), aligned(4), may_alias));
+typedef int32_t m16 __attribute__((vector_size(64), aligned(4), may_alias)); /* masks and bits of v16 */
+typedef uint8_t b16 __attribute__((vector_size(16), aligned(1), may_alias));
+#define LANES ((m16){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15})
 
 int lockstep_kernels_version(void) { return VERSION; }
 
@@ -78,22 +81,34 @@ INLINE void put(void *values, long i, float value, const int half) {
 
 INLINE void *at(const void *values, long i, const int half) { return (char *)values + i * (half ? 2 : 4); }
 
-INLINE float exponential(float x) { /* exp(x) for x <= 0, with a relative error of 2e-7 */
-    x = x < -87.0f ? -87.0f : x;
-    float n = (x * 1.44269504f + 12582912.0f) - 12582912.0f; /* rounds to an integer */
-    float r = x - n * 0.693359375f + n * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
+INLINE v16 read16(const float *values) { return *(const v16 *)values; }
+INLINE void write16(float *values, v16 x) { *(v16 *)values = x; }
+INLINE v16 select16(m16 mask, v16 yes, v16 no) { return (v16)((mask & (m16)yes) | (~mask & (m16)no)); }
+INLINE v16 max16(v16 a, v16 b) { return select16(a > b, a, b); }
+
+#define FOLD(a, distance) __builtin_shuffle(a, LANES ^ distance) /* swaps lanes that are so far apart */
+
+INLINE float add_lanes(v16 a) {
+    a += FOLD(a, 8), a += FOLD(a, 4), a += FOLD(a, 2), a += FOLD(a, 1);
+    return a[0];
+}
+
+INLINE float max_lane(v16 a) {
+    a = max16(a, FOLD(a, 8)), a = max16(a, FOLD(a, 4)), a = max16(a, FOLD(a, 2)), a = max16(a, FOLD(a, 1));
+    return a[0];
+}
+
+INLINE v16 exponential(v16 x) { /* exp(x) for x <= 0, with a relative error of 2e-7; NaN stays NaN */
+    x = select16(x < -87.0f, (v16){0} - 87.0f, x);
+    v16 n = (x * 1.44269504f + 12582912.0f) - 12582912.0f; /* rounds to an integer */
+    v16 r = x - n * 0.693359375f + n * 2.12194440e-4f;
+    v16 p = r * 1.9875691500e-4f + 1.3981999507e-3f;
     p = p * r + 8.3334519073e-3f;
     p = p * r + 4.1665795894e-2f;
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
-    union {
-        int32_t bits;
-        float number;
-    } power = {((int32_t)n + 127) << 23};
-    return p * power.number;
+    return p * (v16)((__builtin_convertvector(n, m16) + 127) << 23);
 }
 
 /* ---- dropout ---- */
@@ -116,6 +131,12 @@ INLINE void draw_row(uint8_t *mask, uint64_t seed, long row, long width) {
 }
 
 INLINE float scale_kept(long dropped) { return 256.0f / (256 - dropped); }
+
+/* Returns `factor` where 16 values are kept, else 0. */
+INLINE v16 kept16(const uint8_t *mask, long dropped, float factor) {
+    m16 bytes = __builtin_convertvector(*(const b16 *)mask, m16);
+    return select16(bytes >= (int32_t)dropped, (v16){0} + factor, (v16){0});
+}
 
 /* Adds the partial sums [CHUNKS, count] into the first of them. */
 static void add_chunks(float *partial, long count) {
@@ -140,15 +161,16 @@ struct embed {
 
 INLINE void embed(const struct embed *t, long begin, long end, long chunk, const int half) {
     long width = t->width;
-    float keep = scale_kept(t->dropped);
+    int dropped = t->dropped;
+    float keep = scale_kept(dropped);
     uint8_t *mask = malloc(width + 8);
     for (long i = begin; i < end; i++) {
         const float *word = t->table + t->ids[i] * width, *position = t->positions + t->places[i] * width;
         float *x = t->x + i * width;
         for (long j = 0; j < width; j++) x[j] = t->factor * word[j] + position[j];
-        if (!t->dropped) continue;
+        if (!dropped) continue;
         draw_row(mask, t->seed, i, width);
-        for (long j = 0; j < width; j++) x[j] = mask[j] < t->dropped ? 0 : keep * x[j];
+        for (long j = 0; j < width; j++) x[j] = mask[j] < dropped ? 0 : keep * x[j];
     }
     free(mask);
 }
@@ -158,15 +180,16 @@ KERNEL(embed, )
 /* Adds the gradient of x to that of the table. A chunk adds up the rows of its own ids, in the order of the batch. */
 CLONES static void embed_backward(const struct embed *t, long chunk) {
     long width = t->width;
-    float keep = t->factor * scale_kept(t->dropped);
+    int dropped = t->dropped;
+    float keep = t->factor * scale_kept(dropped);
     uint8_t *mask = malloc(width + 8);
     for (long i = 0; i < t->rows; i++) {
         if (t->ids[i] % CHUNKS != chunk) continue;
         const float *x = t->x_grad + i * width;
         float *word = t->table_grad + t->ids[i] * width;
-        if (t->dropped) {
+        if (dropped) {
             draw_row(mask, t->seed, i, width);
-            for (long j = 0; j < width; j++) word[j] += mask[j] < t->dropped ? 0 : keep * x[j];
+            for (long j = 0; j < width; j++) word[j] += mask[j] < dropped ? 0 : keep * x[j];
         } else
             for (long j = 0; j < width; j++) word[j] += t->factor * x[j];
     }
@@ -196,7 +219,8 @@ struct add_norm {
 
 INLINE void add_norm(const struct add_norm *t, long begin, long end, long chunk, const int half) {
     long width = t->width;
-    float keep = scale_kept(t->dropped), *restrict row = malloc(4 * width);
+    int dropped = t->dropped;
+    float keep = scale_kept(dropped), *restrict row = malloc(4 * width);
     uint8_t *mask = malloc(width + 8);
     for (long i = begin; i < end; i++) {
         const float *x = t->x + i * width;
@@ -204,9 +228,9 @@ INLINE void add_norm(const struct add_norm *t, long begin, long end, long chunk,
         float total = 0, squares = 0;
         if (!y)
             memcpy(row, x, 4 * width);
-        else if (t->dropped) {
+        else if (dropped) {
             draw_row(mask, t->seed, i, width);
-            for (long j = 0; j < width; j++) row[j] = x[j] + (mask[j] < t->dropped ? 0 : keep) * get(y, j, half);
+            for (long j = 0; j < width; j++) row[j] = x[j] + (mask[j] < dropped ? 0 : keep) * get(y, j, half);
         } else
             for (long j = 0; j < width; j++) row[j] = x[j] + get(y, j, half);
 #pragma omp simd reduction(+ : total)
@@ -244,12 +268,13 @@ struct add_norm_backward {
 
 INLINE void add_norm_backward(const struct add_norm_backward *t, long begin, long end, long chunk, const int half) {
     long width = t->width;
-    float keep = scale_kept(t->dropped), *restrict g = malloc(4 * width), *restrict normal = malloc(4 * width);
+    int dropped = t->dropped;
+    float keep = scale_kept(dropped), *restrict g = malloc(4 * width), *restrict normal = malloc(4 * width);
     float *restrict weight_grad = t->column_sums + 2 * chunk * width, *restrict shift_grad = weight_grad + width;
     uint8_t *mask = malloc(width + 8);
     memset(weight_grad, 0, 8 * width);
     for (long i = begin; i < end; i++) {
-        const float *row = t->sum + i * width;
+        const float *restrict row = t->sum + i * width, *restrict weight = t->weight;
         const void *h_grad = t->h_grad ? at(t->h_grad, i * width, half) : 0;
         const float *full_grad = t->full_grad ? t->full_grad + i * width : 0;
         float *restrict x_grad = t->x_grad + i * width;
@@ -262,24 +287,29 @@ INLINE void add_norm_backward(const struct add_norm_backward *t, long begin, lon
             memcpy(g, full_grad, 4 * width);
         else
             memset(g, 0, 4 * width);
-#pragma omp simd reduction(+ : total, product)
         for (long j = 0; j < width; j++) {
             normal[j] = (row[j] - mean) * scale;
             weight_grad[j] += g[j] * normal[j];
             shift_grad[j] += g[j];
-            g[j] *= t->weight[j];
+            g[j] *= weight[j];
+        }
+#pragma omp simd reduction(+ : total, product)
+        for (long j = 0; j < width; j++) {
             total += g[j];
             product += g[j] * normal[j];
         }
         total /= width, product /= width;
-        for (long j = 0; j < width; j++) x_grad[j] = scale * (g[j] - total - normal[j] * product);
-        if (t->sum_grad)
-            for (long j = 0; j < width; j++) x_grad[j] += t->sum_grad[i * width + j];
+        if (t->sum_grad) {
+            const float *restrict sum_grad = t->sum_grad + i * width;
+            for (long j = 0; j < width; j++)
+                x_grad[j] = scale * (g[j] - total - normal[j] * product) + sum_grad[j];
+        } else
+            for (long j = 0; j < width; j++) x_grad[j] = scale * (g[j] - total - normal[j] * product);
         if (!t->y_grad) continue;
         void *y_grad = at(t->y_grad, i * width, half);
-        if (t->dropped) {
+        if (dropped) {
             draw_row(mask, t->seed, i, width);
-            for (long j = 0; j < width; j++) put(y_grad, j, (mask[j] < t->dropped ? 0 : keep) * x_grad[j], half);
+            for (long j = 0; j < width; j++) put(y_grad, j, (mask[j] < dropped ? 0 : keep) * x_grad[j], half);
         } else
             for (long j = 0; j < width; j++) put(y_grad, j, x_grad[j], half);
     }
@@ -300,16 +330,17 @@ struct relu {
 
 INLINE void relu(const struct relu *t, long begin, long end, long chunk, const int half) {
     long width = t->width;
-    float keep = scale_kept(t->dropped);
+    int dropped = t->dropped;
+    float keep = scale_kept(dropped);
     uint8_t *mask = malloc(width + 8);
     for (long i = begin; i < end; i++) {
         void *y = at(t->y, i * width, half);
-        if (t->dropped) {
+        if (dropped) {
             draw_row(mask, t->seed, i, width);
             for (long j = 0; j < width; j++) {
                 float value = get(y, j, half) + t->bias[j];
                 value = value < 0 ? 0 : keep * value;
-                put(y, j, mask[j] < t->dropped ? 0 : value, half);
+                put(y, j, mask[j] < dropped ? 0 : value, half);
             }
         } else
             for (long j = 0; j < width; j++) {
@@ -354,35 +385,41 @@ KERNEL(relu_backward, add_chunks(t->column_sums, t->width))
 #define UP(n, unit) (((n) + (unit) - 1) / (unit) * (unit))
 
 INLINE void multiply_tile(float *c, long ldc, const float *a, long lda, long step, const float *b, long ldb, long depth,
-                          const int vectors) {
-    v16 sums[4][4];
-    for (int r = 0; r < 4; r++)
+                          const int rows, const int vectors) {
+    v16 sums[8][4];
+    for (int r = 0; r < rows; r++)
         for (int v = 0; v < vectors; v++) sums[r][v] = (v16){0};
     for (long d = 0; d < depth; d++) {
         v16 row[4];
-        for (int v = 0; v < vectors; v++) row[v] = *(const v16 *)(b + d * ldb + 16 * v);
-        for (int r = 0; r < 4; r++) {
+        for (int v = 0; v < vectors; v++) row[v] = read16(b + d * ldb + 16 * v);
+        for (int r = 0; r < rows; r++) {
             float factor = a[r * lda + d * step];
             for (int v = 0; v < vectors; v++) sums[r][v] += factor * row[v];
         }
     }
-    for (int r = 0; r < 4; r++)
-        for (int v = 0; v < vectors; v++) *(v16 *)(c + r * ldc + 16 * v) = sums[r][v];
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < vectors; v++) write16(c + r * ldc + 16 * v, sums[r][v]);
 }
 
 /* c[rows, columns] = a[rows, depth] b[depth, columns]. The value (r, d) of a is at r * lda + d * step, so a may be
- * transposed. Rows are a multiple of 4, columns of 16. */
+ * transposed. Rows are a multiple of 4, columns of 16. At least 8 sums are computed at once where there are enough rows,
+ * because an addition must wait for the one before it. */
 INLINE void multiply(float *c, long ldc, const float *a, long lda, long step, const float *b, long ldb, long rows,
                      long depth, long columns) {
     for (long j = 0; j < columns;) {
         long left = columns - j, tile = left >= 64 ? 64 : left >= 32 ? 32 : 16;
-        for (long i = 0; i < rows; i += 4) {
+        for (long i = 0; i < rows;) {
+            float *to = c + i * ldc + j;
+            const float *from = a + i * lda;
             if (tile == 64)
-                multiply_tile(c + i * ldc + j, ldc, a + i * lda, lda, step, b + j, ldb, depth, 4);
+                multiply_tile(to, ldc, from, lda, step, b + j, ldb, depth, 4, 4);
             else if (tile == 32)
-                multiply_tile(c + i * ldc + j, ldc, a + i * lda, lda, step, b + j, ldb, depth, 2);
+                multiply_tile(to, ldc, from, lda, step, b + j, ldb, depth, 4, 2);
+            else if (rows - i >= 8)
+                multiply_tile(to, ldc, from, lda, step, b + j, ldb, depth, 8, 1);
             else
-                multiply_tile(c + i * ldc + j, ldc, a + i * lda, lda, step, b + j, ldb, depth, 1);
+                multiply_tile(to, ldc, from, lda, step, b + j, ldb, depth, 4, 1);
+            i += tile == 16 && rows - i >= 8 ? 8 : 4;
         }
         j += tile;
     }
@@ -421,6 +458,24 @@ INLINE struct place find_place(const struct attention *t, long sentence, long he
     return p;
 }
 
+/* Asks for one head of n rows of packed words, which are needed soon. */
+INLINE void prefetch(const void *words, long stride, long first, long n, const struct place *p, const int half) {
+    for (long i = 0; i < n; i++) {
+        const char *row = at(words, (first + i) * stride + p->head, half);
+        for (long j = 0; j < p->size * (half ? 2 : 4); j += 64) __builtin_prefetch(row + j);
+    }
+}
+
+/* Asks for what the next sentence reads, because its rows are too far apart for the hardware to foresee them. */
+INLINE void prefetch_next(const struct attention *t, long sentence, long head, const int half) {
+    if (sentence + 1 == t->sentences) return;
+    struct place p = find_place(t, sentence + 1, head);
+    prefetch(t->q, t->q_stride, p.first, p.n, &p, half);
+    prefetch(t->k, t->k_stride, p.first_key, p.keys, &p, half);
+    prefetch(t->v, t->v_stride, p.first_key, p.keys, &p, half);
+    if (t->out_grad) prefetch(t->out_grad, t->heads * p.size, p.first, p.n, &p, half);
+}
+
 /* Copies n rows of packed words to fp32 [rows, padded], times `factor`; the rest is zero. */
 INLINE void load(float *to, const void *words, long stride, long first, long n, long rows, const struct place *p,
                  float factor, const int half) {
@@ -440,10 +495,23 @@ INLINE void store(void *words, const float *from, long stride, long first, long 
     }
 }
 
-INLINE void transpose(float *to, const float *from, long rows, long columns) { /* to [columns, rows] */
-    for (long i = 0; i < rows; i += 4)
-        for (long j = 0; j < columns; j++)
-            for (long k = 0; k < 4; k++) to[j * rows + i + k] = from[(i + k) * columns + j];
+/* Swaps the blocks of `n` x `n` values on both sides of the diagonal of 16 rows. */
+#define SWAP(rows, n)                                                                                                  \
+    for (int i = 0; i < 16; i++)                                                                                       \
+        if (!(i & n)) {                                                                                                \
+            v16 low = rows[i], high = rows[i + n];                                                                     \
+            rows[i] = __builtin_shuffle(low, high, LANES + ((LANES & n) != 0) * -(16 - n));                            \
+            rows[i + n] = __builtin_shuffle(low, high, LANES + n + ((LANES & n) != 0) * -(16 - n));                    \
+        }
+
+INLINE void transpose(float *to, const float *from, long rows, long columns) { /* to [columns, rows], in units of 16 */
+    for (long i = 0; i < rows; i += 16)
+        for (long j = 0; j < columns; j += 16) {
+            v16 block[16];
+            for (int k = 0; k < 16; k++) block[k] = read16(from + (i + k) * columns + j);
+            SWAP(block, 8) SWAP(block, 4) SWAP(block, 2) SWAP(block, 1)
+            for (int k = 0; k < 16; k++) write16(to + (j + k) * rows + i, block[k]);
+        }
 }
 
 INLINE void attend(const struct attention *t, long sentence, long head, float *scratch, const int half) {
@@ -452,28 +520,33 @@ INLINE void attend(const struct attention *t, long sentence, long head, float *s
     float *weights = t->weights + p.weights, keep = scale_kept(t->dropped);
     float *q = scratch, *k = q + p.rows * padded, *turned = k + columns * padded, *s = turned + columns * padded;
     float *out = s + p.rows * columns;
+    uint8_t *mask = (uint8_t *)(out + p.rows * padded);
+    prefetch_next(t, sentence, head, half);
     load(q, t->q, t->q_stride, p.first, p.n, p.rows, &p, 1.0f / sqrtf(p.size), half);
     load(k, t->k, t->k_stride, p.first_key, p.keys, columns, &p, 1, half);
     transpose(turned, k, columns, padded);
     multiply(s, columns, q, padded, 1, turned, columns, p.rows, p.size, columns); /* scores */
     load(k, t->v, t->v_stride, p.first_key, p.keys, columns, &p, 1, half);
-    uint8_t *mask = (uint8_t *)turned;
+    if (t->dropped) draw(mask, t->seed, p.weights / 8, p.n * columns);
     for (long i = 0; i < p.n; i++) {
-        float *row = s + i * columns, *saved = weights + i * columns, highest = -INFINITY, total = 0;
-        long seen = t->causal ? i + 1 : p.keys;
-#pragma omp simd reduction(max : highest)
-        for (long j = 0; j < seen; j++) highest = row[j] > highest ? row[j] : highest;
-#pragma omp simd reduction(+ : total)
-        for (long j = 0; j < seen; j++) {
-            row[j] = exponential(row[j] - highest);
-            total += row[j];
+        float *row = s + i * columns, *saved = weights + i * columns;
+        int32_t seen = t->causal ? i + 1 : p.keys;
+        v16 highest = (v16){0} - INFINITY, total = {0};
+        for (long j = 0; j < columns; j += 16)
+            highest = max16(highest, select16(LANES + (int32_t)j < seen, read16(row + j), (v16){0} - INFINITY));
+        float top = max_lane(highest);
+        for (long j = 0; j < columns; j += 16) {
+            v16 x = select16(LANES + (int32_t)j < seen, exponential(read16(row + j) - top), (v16){0});
+            total += x;
+            write16(row + j, x);
         }
-        float factor = 1 / total;
-        for (long j = 0; j < seen; j++) saved[j] = row[j] *= factor;
-        for (long j = seen; j < columns; j++) saved[j] = row[j] = 0;
-        if (!t->dropped) continue;
-        draw(mask, t->seed, (p.weights + i * columns) / 8, columns);
-        for (long j = 0; j < columns; j++) row[j] = mask[j] < t->dropped ? 0 : keep * row[j];
+        float factor = 1 / add_lanes(total);
+        for (long j = 0; j < columns; j += 16) {
+            v16 x = read16(row + j) * factor;
+            write16(saved + j, x);
+            if (t->dropped) x *= kept16(mask + i * columns + j, t->dropped, keep);
+            write16(row + j, x);
+        }
     }
     multiply(out, padded, s, columns, 1, k, padded, p.rows, p.keys, padded);
     store(t->out, out, t->heads * p.size, p.first, p.n, &p, 1, half);
@@ -486,26 +559,27 @@ INLINE void attend_backward(const struct attention *t, long sentence, long head,
     float keep = scale_kept(t->dropped), factor = 1.0f / sqrtf(p.size);
     float *q = scratch, *k = q + p.rows * padded, *turned = k + columns * padded, *s = turned + columns * padded;
     float *d = s + p.rows * columns, *g = d + p.rows * columns, *out = g + p.rows * padded;
+    uint8_t *mask = (uint8_t *)(out + (p.rows > columns ? p.rows : columns) * padded);
+    prefetch_next(t, sentence, head, half);
     load(g, t->out_grad, width, p.first, p.n, p.rows, &p, 1, half);
     load(k, t->v, t->v_stride, p.first_key, p.keys, columns, &p, 1, half);
     transpose(turned, k, columns, padded);
     multiply(d, columns, g, padded, 1, turned, columns, p.rows, p.size, columns); /* gradient of the dropped weights */
-    uint8_t *mask = (uint8_t *)turned;
+    if (t->dropped) draw(mask, t->seed, p.weights / 8, p.n * columns);
     for (long i = 0; i < p.n; i++) { /* s becomes the dropped weights, d the gradient of the scores */
-        float *dropped = s + i * columns, *grad = d + i * columns, total = 0;
+        float *dropped = s + i * columns, *grad = d + i * columns;
         const float *saved = weights + i * columns;
-        if (t->dropped) {
-            draw(mask, t->seed, (p.weights + i * columns) / 8, columns);
-            for (long j = 0; j < columns; j++) {
-                float kept = mask[j] < t->dropped ? 0 : keep;
-                dropped[j] = kept * saved[j];
-                grad[j] *= kept;
-            }
-        } else
-            memcpy(dropped, saved, 4 * columns);
-#pragma omp simd reduction(+ : total)
-        for (long j = 0; j < columns; j++) total += grad[j] * saved[j];
-        for (long j = 0; j < columns; j++) grad[j] = saved[j] * (grad[j] - total);
+        v16 total = {0};
+        for (long j = 0; j < columns; j += 16) {
+            v16 kept = (v16){0} + 1;
+            if (t->dropped) kept = kept16(mask + i * columns + j, t->dropped, keep);
+            v16 weight = read16(saved + j), gradient = kept * read16(grad + j);
+            write16(dropped + j, kept * weight);
+            write16(grad + j, gradient);
+            total += gradient * weight;
+        }
+        float sum = add_lanes(total);
+        for (long j = 0; j < columns; j += 16) write16(grad + j, read16(saved + j) * (read16(grad + j) - sum));
     }
     multiply(out, padded, s, 1, columns, g, padded, columns, p.n, padded);
     store(t->v_grad, out, t->v_stride, p.first_key, p.keys, &p, 1, half);
@@ -529,7 +603,8 @@ VERSIONS(attend)
 VERSIONS(attend_backward)
 
 static void attend_all(const struct attention *t, attend_one one, int threads) {
-#pragma omp parallel for schedule(dynamic, 4) num_threads(threads) if (threads > 1)
+    int some = 4 * t->heads; /* of a few sentences */
+#pragma omp parallel for schedule(dynamic, some) num_threads(threads) if (threads > 1)
     for (long i = 0; i < t->sentences * t->heads; i++)
         one(t, i / t->heads, i % t->heads, t->scratch + omp_get_thread_num() * t->scratch_size);
 }
@@ -553,27 +628,27 @@ struct cross_entropy {
 };
 
 INLINE void cross_entropy(const struct cross_entropy *t, long begin, long end, long chunk, const int half) {
-    long vocabulary = t->vocabulary;
-    float *restrict row = malloc(4 * vocabulary), share = t->smoothing / vocabulary, rest = 1 - t->smoothing;
+    long vocabulary = t->vocabulary, padded = UP(vocabulary, 16);
+    float *restrict row = malloc(4 * padded), share = t->smoothing / vocabulary, rest = 1 - t->smoothing;
     for (long i = begin; i < end; i++) {
         void *logits = at(t->logits, i * vocabulary, half);
-        float highest = -INFINITY, total = 0, sum = 0, known = get(logits, t->labels[i], half);
-#pragma omp simd reduction(max : highest) reduction(+ : sum)
-        for (long j = 0; j < vocabulary; j++) {
-            float value = get(logits, j, half);
-            highest = value > highest ? value : highest;
-            sum += value;
+        float sum = 0, known = get(logits, t->labels[i], half);
+        v16 highest = (v16){0} - INFINITY, total = {0};
+#pragma omp simd reduction(+ : sum)
+        for (long j = 0; j < vocabulary; j++) sum += row[j] = get(logits, j, half);
+        for (long j = vocabulary; j < padded; j++) row[j] = -INFINITY;
+        for (long j = 0; j < padded; j += 16) highest = max16(highest, read16(row + j));
+        float top = max_lane(highest);
+        for (long j = 0; j < padded; j += 16) {
+            v16 x = exponential(read16(row + j) - top); /* the last lanes add nothing that fp32 could hold */
+            total += x;
+            write16(row + j, x);
         }
-#pragma omp simd reduction(+ : total)
-        for (long j = 0; j < vocabulary; j++) {
-            row[j] = exponential(get(logits, j, half) - highest);
-            total += row[j];
-        }
-        float factor = 1 / total;
+        float all = add_lanes(total), factor = 1 / all;
         for (long j = 0; j < vocabulary; j++) put(logits, j, row[j] * factor - share, half);
         put(logits, t->labels[i], row[t->labels[i]] * factor - share - rest, half);
         /* `sum` is not finite if a logit is not, and neither is the loss then */
-        t->losses[i] = highest + log(total) - (double)rest * known - (double)share * sum + 0 * (double)sum;
+        t->losses[i] = top + log(all) - (double)rest * known - (double)share * sum + 0 * (double)sum;
     }
     free(row);
 }
