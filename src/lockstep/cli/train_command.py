@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from lockstep.config import RunConfig
 
 MOST_PROCESSES_PER_CORE = 32
+CORES_PER_WORKER = 4
+"""On CPU. With two cores, one worker with two threads is as fast as two workers or faster, and needs half of the memory.
+Many threads share small products badly, so more cores get more workers; that has not been measured."""
+SPIN_COUNT = "3000"
+"""How often an idle OpenMP thread looks for work before it sleeps. libgomp's default is far higher: beside a busy program,
+threads that spin take the cores from those that compute."""
 
 
 def train(
@@ -23,7 +29,7 @@ def train(
         int | None,
         typer.Option(
             min=1,
-            help="Worker processes on this machine; default: train.workers, else one per GPU, or one without GPUs.",
+            help="Worker processes on this machine; default: train.workers, else one per GPU, or one for every four cores.",
         ),
     ] = None,
     servers: Annotated[
@@ -85,6 +91,7 @@ def run_training(
     from lockstep.train.resume import check_resume, keep_cleaning
 
     begin = time.time()
+    os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)  # before torch is imported
     config = keep_cleaning(config, _read_recorded(run))
     if adopt_engine_environment():
         die_with_parent()
@@ -101,7 +108,7 @@ def run_training(
         prepare_corpus(config, says_removed=True)
     reached = None if is_remote(run) else _finished_at(config, Path(run))
     if reached is None:
-        stop_signal = _start(config, run, workers or config.train.workers or _count_devices(config), port)
+        stop_signal = _start(config, run, workers or config.train.workers or _choose_workers(config, run), port)
     else:
         steps = f"step {reached:,} is reached and train.steps is {config.train.steps:,}"
         print(f"Nothing to do: {steps}. Raise train.steps to train more.", file=sys.stderr)
@@ -139,13 +146,23 @@ def _finished_at(config: "RunConfig", run: Path) -> int | None:
     return saved[-1].step if scored else None
 
 
-def _count_devices(config: "RunConfig") -> int:
-    """The number of GPUs to use; 1 for the CPU."""
-    if config.train.device == "cpu":
-        return 1
-    import torch
+def _choose_workers(config: "RunConfig", run: str | Path) -> int:
+    """One worker per GPU. On CPUs as many as the last launch of the run, because more or fewer change the last bits; for a
+    new run one for every CORES_PER_WORKER cores."""
+    from lockstep.remote.place import is_remote
+    from lockstep.run.directory import RunDirectory
+    from lockstep.train.choices import read_choices
 
-    return max(1, torch.cuda.device_count())
+    if config.train.device != "cpu":
+        import torch
+
+        if gpus := torch.cuda.device_count():
+            return gpus
+    cores = len(os.sched_getaffinity(0))
+    before = None if is_remote(run) else read_choices(RunDirectory(Path(run)))
+    if before is not None and before.workers is not None and before.workers <= cores:
+        return before.workers
+    return max(1, cores // CORES_PER_WORKER)
 
 
 def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int | None:

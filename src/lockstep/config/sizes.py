@@ -96,7 +96,6 @@ _ROWS = (
 _CPU_ROW = _Row(0, 8_000, 3, 256, 1024, 4, 0.1, 4096, 5, 1.5e-3)
 """The largest sizes that a machine without GPU trains in hours."""
 _CPU_MINUTES = 180.0
-_MOST_CPU_WORKERS = 4
 _FEWEST_STEPS, _MOST_STEPS = 300, 100_000
 _GPU_MICRO_WORDS = 4096
 _SMALL_MEMORY_GB, _SMALL_MICRO_WORDS = 6.0, 1024
@@ -132,7 +131,6 @@ def choose_sizes(text: TextFacts, machine: TrainingMachine) -> Sizes:
         Size("train.evaluate_every", every, "eight evaluations in all"),
         Size("train.checkpoint_every", every, ""),
         Size("train.clip", 1.0, ""),
-        *([] if machine.gpus else [_choose_workers(machine)]),
         Size("schedule.name", "cosine", ""),
         Size("schedule.peak", row.peak, "smaller models bear a higher learning rate"),
         Size("schedule.warmup", max(10, min(4000, _round(steps / 6))), "a sixth of the steps"),
@@ -154,13 +152,6 @@ def _choose_vocabulary(text: TextFacts, row: _Row) -> tuple[int, float | None, s
     if pieces < fewest + 1:
         pieces, reason = fewest + 1, f"the text has {text.characters:,} different characters"
     return max(FEWEST_PIECES, pieces), coverage, reason
-
-
-def _choose_workers(machine: TrainingMachine) -> Size:
-    """One worker per core, up to four: workers with one thread are as fast as one worker with many, and suffer less from
-    other programs on the machine."""
-    workers = min(machine.cores, _MOST_CPU_WORKERS)
-    return Size("train.workers", workers, "processes that train together; `--workers` overrides it")
 
 
 def _choose_micro_batch(machine: TrainingMachine) -> list[Size]:

@@ -31,6 +31,7 @@ class Conditions(TypedDict):
     """What a measured peak depends on."""
 
     precision: str
+    kernels: str
     threads: int
     devices: list[str]
 
@@ -52,6 +53,7 @@ class Choices:
     batch: BatchBudget
     kernels: str = "torch"  # or native; runs of earlier versions had none but torch's
     threads: dict[str, int] = field(default_factory=dict)  # of each worker, by number of workers
+    workers: int | None = None  # of the last launch
     launches: int = 1
     launch: str = ""  # a name that only this launch has
     measured: list[MeasuredModel] = field(default_factory=list)
@@ -99,6 +101,7 @@ def make_choices(run: RunDirectory, config: RunConfig, team: "Team", has_kernels
         choices.every = config.strategy.every
     if config.train.threads is not None:
         choices.threads[str(team.size)] = config.train.threads
+    choices.workers = team.size
     processes = environment_variables.local_world_size(default=team.size)
     choices.threads.setdefault(str(team.size), max(1, len(os.sched_getaffinity(0)) // processes))
     return choices

@@ -5,9 +5,11 @@ import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
+import torch
 from torch import nn
 
 from lockstep.dtypes import DTYPES
+from lockstep.models import kernels
 from lockstep.run import environment_variables
 from lockstep.run.directory import RunDirectory
 from lockstep.run.journal import Journal
@@ -52,6 +54,7 @@ class Probes:
         threads = choices.threads[str(self.team.size)]
         self._conditions: Conditions = {
             "precision": choices.precision,
+            "kernels": choices.kernels,
             "threads": threads,
             "devices": self.devices,
         }
@@ -93,9 +96,9 @@ class Probes:
     def _best_product(self) -> float:
         device, precision = self.team.device, self.choices.precision
         try:
-            return measure_matmul_peak(
-                device, DTYPES["fp32" if is_emulated(precision, device) else precision], PEAK_SECONDS
-            )
+            dtype = DTYPES["fp32" if is_emulated(precision, device) else precision]
+            multiply = kernels.multiply if self.choices.kernels == kernels.NAME else torch.mm
+            return measure_matmul_peak(device, dtype, PEAK_SECONDS, multiply)
         except RuntimeError:  # a GPU whose memory is full
             return 0.0
 

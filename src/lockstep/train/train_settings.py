@@ -47,8 +47,8 @@ class TrainSettings(Settings):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute. `auto` uses the GPUs if there are any, else the CPU."""
     workers: int | None = Field(None, ge=1)
-    """Worker processes on this machine, unless `lockstep train --workers` says otherwise. null: one per GPU, or one
-    without GPUs."""
+    """Worker processes on this machine, unless `lockstep train --workers` says otherwise. null: one per GPU. Without GPUs,
+    as many as the run had before, or one for every four cores."""
     threads: int | None = Field(None, ge=1)
     """CPU threads per worker. null: the cores of the machine divided by its workers."""
     deterministic: bool = False
