@@ -1,9 +1,13 @@
 """The matrix products of a training step: which there are, and how long they take alone.
 
+    python benchmarks/products.py CONFIG [--precision bf16] [--threads 2]
+
 The shapes are those of the linear layers in a real batch, forward and backward. Attention is left out: its products are
 small, and the compiled kernels compute them together with the softmax.
 """
 
+import argparse
+import os
 import statistics
 import time
 from collections import Counter
@@ -74,3 +78,20 @@ def time_product(shapes: Sequence[Sequence[int]], dtype: torch.dtype) -> float:
         kernels.multiply(*operands) if len(shapes[-1]) == 2 else torch.bmm(*operands)
         seconds.append(time.perf_counter() - begin)
     return statistics.median(seconds[2:])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("config", type=Path)
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="bf16")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    options = parser.parse_args()
+    facts = count_products(options.config)
+    seconds = time_products(facts["shapes"], options.precision, options.threads)
+    print(
+        f"{len(facts['shapes'])} products take {1e3 * seconds:.1f} ms: {facts['words'] / seconds:,.0f} target words/s"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -124,10 +124,11 @@ def measure_peak(precision: str) -> float:
     import torch
 
     from lockstep.dtypes import DTYPES
+    from lockstep.models import kernels
     from lockstep.watch.peak import measure_matmul_peak
 
     torch.set_num_threads(CORES)
-    return measure_matmul_peak(torch.device("cpu"), DTYPES[precision], seconds=2.0)
+    return measure_matmul_peak(torch.device("cpu"), DTYPES[precision], 2.0, kernels.multiply)
 
 
 def count_facts(config: Path) -> Facts:
@@ -251,7 +252,7 @@ def measure_round(
         from peers import list_peers, measure_peer
 
         for peer in list_peers(options.peers):
-            for precision in peer.precisions:
+            for precision in set(peer.precisions) & set(measured.peaks):
                 say(f"{name}: {peer.name} {precision}")
                 speed = measure_peer(peer, precision, options.peers, corpus, folder, MODELS["S"], options.steps)
                 measured.peers.setdefault((peer.name, precision), []).append(speed)

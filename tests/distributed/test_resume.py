@@ -67,9 +67,12 @@ POWERSGD = ("strategy.gradients=powersgd", "strategy.powersgd_start=4", "strateg
 @pytest.mark.parametrize(
     ("settings", "workers", "kills"),
     [
-        way(workers=1, kills=KILLS),
+        way(workers=1, kills=KILLS[:1] + FEW),
+        way(workers=1, kills=KILLS, slow=True),
         way(workers=2),
         way(workers=2, kills=KILLS, slow=True),
+        way("train.kernels=torch", workers=2, kills=ONE),
+        way("train.kernels=torch", workers=2, kills=KILLS, slow=True),
         way(workers=3, kills=KILLS, slow=True),
         way("strategy.name=sharded", workers=2, kills=ONE),
         way("strategy.name=sharded", workers=3, kills=KILLS, slow=True),

@@ -33,6 +33,7 @@ class Way:
 
 WAYS = {
     "allreduce": Way((PACKETS,)),
+    "operators of torch": Way(("train.kernels=torch", PACKETS), workers=(2,), models=("transformer",)),
     "bf16": Way(("strategy.gradients=bf16",), 1e-2, sent=lambda p, w: p * (w - 1) / w),
     "fp16": Way(("strategy.gradients=fp16",), 1e-2, (2,), sent=lambda p, w: p * (w - 1) / w),
     "sharded": Way(("strategy.name=sharded",), sent=None),

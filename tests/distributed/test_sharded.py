@@ -66,7 +66,9 @@ def padded(rows: int, columns: int, count: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("count", "precision", "keep"), [(3, "fp32", False), (2, "fp32", True), (3, "bf16", False)], ids=str
+    ("count", "precision", "keep"),
+    [(3, "fp32", False), (2, "fp32", True), pytest.param(3, "bf16", False, marks=pytest.mark.slow)],
+    ids=str,
 )
 def test_bytes_sent_follow_the_formula(count: int, precision: str, keep: bool) -> None:
     seen = workers(count, "tied", precision, *["keep"] * keep)
@@ -81,7 +83,13 @@ def test_bytes_sent_follow_the_formula(count: int, precision: str, keep: bool) -
 
 @pytest.mark.parametrize(
     ("model", "precision"),
-    [("tied", "fp32"), ("convolutions", "fp32"), ("recurrent", "fp32"), ("tied", "bf16"), ("convolutions", "bf16")],
+    [
+        ("tied", "fp32"),
+        ("convolutions", "fp32"),
+        ("recurrent", "fp32"),
+        pytest.param("tied", "bf16", marks=pytest.mark.slow),
+        ("convolutions", "bf16"),
+    ],
 )
 def test_any_model_takes_the_steps_of_a_single_process(model: str, precision: str) -> None:
     """In bf16 too: what travels rounded is what autocast would have rounded."""

@@ -183,7 +183,7 @@ def test_every_strategy_is_measured(
     assert models
     for line in models:
         assert line["parameters"] == 31_680
-        assert line["flops_per_word"] == pytest.approx(200_000, rel=0.2)
+        assert 160_000 < line["flops_per_word"] < 290_000, "with padding: shares of about 50 words are padded to 64"
         assert line["peak_flops"] > 0
     links = [len(events(tmp_path, "link", rank)) for rank in (0, 1)]
     assert links == ([1, 1] if in_lockstep else [0, 0]), "only workers that always step together can run a probe"

@@ -55,7 +55,7 @@ def test_a_name_that_cannot_be_resolved_has_no_address() -> None:
 def test_a_delayed_product_does_not_lower_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second product of each size takes a millisecond, the others ten times the time budget."""
     turns = itertools.count()
-    monkeypatch.setattr("lockstep.watch.peak._time_matmul", lambda a, b: 0.001 if next(turns) % 3 == 1 else 0.4)
+    monkeypatch.setattr("lockstep.watch.peak._time_product", lambda *_: 0.001 if next(turns) % 3 == 1 else 0.4)
     assert measure_matmul_peak(torch.device("cpu"), torch.float32, 0.04) >= 2 * 512**3 / 0.001
 
 
