@@ -1,6 +1,9 @@
 """The compiled CPU kernels compute what torch's operators compute, with dropout as well."""
 
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -270,3 +273,22 @@ def test_a_run_of_an_earlier_version_keeps_the_operators_of_torch(tmp_path: Path
     run.choices.write_text(facts)
     assert make_choices(run, make_config(), team, has_kernels=True, may_keep=True).kernels == "torch"
     assert Choices("fp32", 1, {"words": 1, "sentences": None, "images": None, "per": "global"}).kernels == "torch"
+
+
+def test_without_a_compiler_lockstep_installs_all_the_same(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    command = [
+        sys.executable,
+        "setup.py",
+        "-q",
+        "build_ext",
+        "--build-temp",
+        str(tmp_path),
+        "--build-lib",
+        str(tmp_path),
+    ]
+    done = subprocess.run(
+        command, cwd=root, env=os.environ | {"CC": "no-such-compiler"}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert not list(tmp_path.rglob("*.so"))

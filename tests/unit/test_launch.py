@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep.config import load
+from lockstep.cli.train_command import choose_workers
+from lockstep.config import build, load
 from lockstep.errors import LockstepError, PortTaken
 from lockstep.files import write_json
 from lockstep.launch import fixed
@@ -17,6 +18,7 @@ from lockstep.launch.fork_server import ForkServer, Target
 from lockstep.run.directory import RunDirectory
 from lockstep.team import pick_device
 from lockstep.train import resume
+from lockstep.train.choices import BatchBudget, Choices
 from lockstep.train.worker import tell_launcher, train
 
 
@@ -186,3 +188,24 @@ def test_a_worker_takes_the_gpu_that_its_engine_shows_it(monkeypatch: pytest.Mon
     monkeypatch.setenv("LOCKSTEP_LAUNCHER", "1")  # two workers of ours would share it
     with pytest.raises(LockstepError, match="Worker 1 on this machine has no GPU"):
         pick_device("auto", 1)
+
+
+@pytest.mark.parametrize(("cores", "workers"), [(1, 1), (2, 1), (4, 1), (8, 2), (64, 16)])
+def test_a_cpu_gets_a_worker_for_every_four_cores(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cores: int, workers: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    config = build({"data": {"grammar": {"train": 10, "validation": 2}}, "train": {"device": "cpu"}}, "test")
+    assert choose_workers(config, tmp_path) == workers
+
+
+def test_a_resumed_run_keeps_its_workers_if_there_are_cores_for_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = build({"data": {"grammar": {"train": 10, "validation": 2}}, "train": {"device": "cpu"}}, "test")
+    budget: BatchBudget = {"words": 100, "sentences": None, "images": None, "per": "global"}
+    Choices("fp32", 1, budget, workers=2).write(RunDirectory(tmp_path))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    assert choose_workers(config, tmp_path) == 2
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    assert choose_workers(config, tmp_path) == 1

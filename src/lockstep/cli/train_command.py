@@ -108,7 +108,7 @@ def run_training(
         prepare_corpus(config, says_removed=True)
     reached = None if is_remote(run) else _finished_at(config, Path(run))
     if reached is None:
-        stop_signal = _start(config, run, workers or config.train.workers or _choose_workers(config, run), port)
+        stop_signal = _start(config, run, workers or config.train.workers or choose_workers(config, run), port)
     else:
         steps = f"step {reached:,} is reached and train.steps is {config.train.steps:,}"
         print(f"Nothing to do: {steps}. Raise train.steps to train more.", file=sys.stderr)
@@ -146,7 +146,7 @@ def _finished_at(config: "RunConfig", run: Path) -> int | None:
     return saved[-1].step if scored else None
 
 
-def _choose_workers(config: "RunConfig", run: str | Path) -> int:
+def choose_workers(config: "RunConfig", run: str | Path) -> int:
     """One worker per GPU. On CPUs as many as the last launch of the run, because more or fewer change the last bits; for a
     new run one for every CORES_PER_WORKER cores."""
     from lockstep.remote.place import is_remote
