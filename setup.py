@@ -2,12 +2,19 @@
 
 from setuptools import Extension, setup
 
-kernels = Extension(
-    "lockstep.models._kernels",
-    ["src/lockstep/models/kernels.c"],
-    # Not linked with OpenMP: the kernels use the threads of the library that torch brings.
-    extra_compile_args=["-O3", "-fopenmp", "-fno-math-errno", "-Wno-psabi"],
-    libraries=["m"],
-    optional=True,
+# Every CPU loads the library of its own vector instructions. A compiler for other CPUs than x86 makes the first one only.
+ARCHITECTURES = {"": [], "_v3": ["-march=x86-64-v3"], "_v4": ["-march=x86-64-v4", "-mprefer-vector-width=512"]}
+
+setup(
+    ext_modules=[
+        Extension(
+            f"lockstep.models._kernels{name}",
+            ["src/lockstep/models/kernels.c"],
+            # Not linked with OpenMP: the kernels use the threads of the library that torch brings.
+            extra_compile_args=["-O3", "-fopenmp", "-fno-math-errno", "-Wno-psabi", *options],
+            libraries=["m"],
+            optional=True,
+        )
+        for name, options in ARCHITECTURES.items()
+    ]
 )
-setup(ext_modules=[kernels])

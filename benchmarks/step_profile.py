@@ -11,6 +11,7 @@ would reach. The last line compares the sum with the same steps without the prof
 
 import argparse
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -130,7 +131,11 @@ def main() -> None:
     kernels.select(options.kernels)
     step = make_step(options)
     batches = 2 * options.steps + 3
-    seconds = [step(number) for number in range(3 + options.steps)][3:]
+    for number in range(3):
+        step(number)
+    faults = count_page_faults()
+    seconds = [step(number) for number in range(3, 3 + options.steps)]
+    faults = count_page_faults() - faults
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiled, kernels_shown():
         slowed = [step(number) for number in range(3 + options.steps, batches)]
     for other in others:
@@ -141,6 +146,12 @@ def main() -> None:
     print_profile(profiled, options.steps, statistics.fmean(slowed), dtype)
     plain = statistics.fmean(seconds)
     print(f"the same without the profiler: {1e3 * plain:.1f} ms ({statistics.fmean(slowed) / plain - 1:+.0%} with it)")
+    print(f"page faults: {faults / options.steps:.0f} a step without the profiler")
+
+
+def count_page_faults() -> int:
+    """Returns how often this process has used a page of memory for the first time."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def make_step(options: argparse.Namespace) -> Callable[[int], float]:

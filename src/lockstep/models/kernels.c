@@ -17,21 +17,26 @@
 static int omp_get_thread_num(void) { return 0; }
 #endif
 
-#define VERSION 2 /* as in kernels.py; raise it when a function or a structure changes */
+#define VERSION 3 /* as in kernels.py; raise it when a function or a structure changes */
 #define CHUNKS 16 /* of the rows of a tensor; their partial sums are added in order */
 #define INLINE static inline __attribute__((always_inline))
-#if defined(__x86_64__) && !defined(__clang__) /* the loader picks the best of three versions for the CPU */
-#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#if defined(__AVX512F__) /* WIDE: floats in a vector register */
+#define WIDE 16
+#define LANES ((ints){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15})
+#elif defined(__AVX2__)
+#define WIDE 8
+#define LANES ((ints){0, 1, 2, 3, 4, 5, 6, 7})
 #else
-#define CLONES
+#define WIDE 4
+#define LANES ((ints){0, 1, 2, 3})
 #endif
 
 /* Defines lockstep_NAME from the always-inlined NAME, which computes the rows [begin, end) of one chunk. */
 #define KERNEL(name, finish)                                                                                           \
-    CLONES static void name##_float(const struct name *t, long begin, long end, long chunk) {                          \
+    static void name##_float(const struct name *t, long begin, long end, long chunk) {                          \
         name(t, begin, end, chunk, 0);                                                                                 \
     }                                                                                                                  \
-    CLONES static void name##_half(const struct name *t, long begin, long end, long chunk) {                           \
+    static void name##_half(const struct name *t, long begin, long end, long chunk) {                           \
         name(t, begin, end, chunk, 1);                                                                                 \
     }                                                                                                                  \
     void lockstep_##name(const struct name *t, int half, int threads) {                                                \
@@ -42,10 +47,9 @@ static int omp_get_thread_num(void) { return 0; }
         finish;                                                                                                        \
     }
 
-typedef float v16 __attribute__((vector_size(64), aligned(4), may_alias));
-typedef int32_t m16 __attribute__((vector_size(64), aligned(4), may_alias)); /* masks and bits of v16 */
-typedef uint8_t b16 __attribute__((vector_size(16), aligned(1), may_alias));
-#define LANES ((m16){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15})
+typedef float vector __attribute__((vector_size(4 * WIDE), aligned(4), may_alias));
+typedef int32_t ints __attribute__((vector_size(4 * WIDE), aligned(4), may_alias)); /* masks and bits of a vector */
+typedef uint8_t bytes __attribute__((vector_size(WIDE), aligned(1), may_alias));
 
 int lockstep_kernels_version(void) { return VERSION; }
 
@@ -81,34 +85,38 @@ INLINE void put(void *values, long i, float value, const int half) {
 
 INLINE void *at(const void *values, long i, const int half) { return (char *)values + i * (half ? 2 : 4); }
 
-INLINE v16 read16(const float *values) { return *(const v16 *)values; }
-INLINE void write16(float *values, v16 x) { *(v16 *)values = x; }
-INLINE v16 select16(m16 mask, v16 yes, v16 no) { return (v16)((mask & (m16)yes) | (~mask & (m16)no)); }
-INLINE v16 max16(v16 a, v16 b) { return select16(a > b, a, b); }
+INLINE vector read_lanes(const float *values) { return *(const vector *)values; }
+INLINE void write_lanes(float *values, vector x) { *(vector *)values = x; }
+INLINE vector choose(ints mask, vector yes, vector no) { return (vector)((mask & (ints)yes) | (~mask & (ints)no)); }
+INLINE vector larger(vector a, vector b) { return choose(a > b, a, b); }
 
-#define FOLD(a, distance) __builtin_shuffle(a, LANES ^ distance) /* swaps lanes that are so far apart */
+#define SWAPPED(a, distance) __builtin_shuffle(a, LANES ^ distance) /* lanes that are so far apart change places */
 
-INLINE float add_lanes(v16 a) {
-    a += FOLD(a, 8), a += FOLD(a, 4), a += FOLD(a, 2), a += FOLD(a, 1);
+INLINE float add_lanes(vector a) {
+    if (WIDE > 8) a += SWAPPED(a, 8);
+    if (WIDE > 4) a += SWAPPED(a, 4);
+    a += SWAPPED(a, 2), a += SWAPPED(a, 1);
     return a[0];
 }
 
-INLINE float max_lane(v16 a) {
-    a = max16(a, FOLD(a, 8)), a = max16(a, FOLD(a, 4)), a = max16(a, FOLD(a, 2)), a = max16(a, FOLD(a, 1));
+INLINE float find_largest_lane(vector a) {
+    if (WIDE > 8) a = larger(a, SWAPPED(a, 8));
+    if (WIDE > 4) a = larger(a, SWAPPED(a, 4));
+    a = larger(a, SWAPPED(a, 2)), a = larger(a, SWAPPED(a, 1));
     return a[0];
 }
 
-INLINE v16 exponential(v16 x) { /* exp(x) for x <= 0, with a relative error of 2e-7; NaN stays NaN */
-    x = select16(x < -87.0f, (v16){0} - 87.0f, x);
-    v16 n = (x * 1.44269504f + 12582912.0f) - 12582912.0f; /* rounds to an integer */
-    v16 r = x - n * 0.693359375f + n * 2.12194440e-4f;
-    v16 p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+INLINE vector exponential(vector x) { /* exp(x) for x <= 0, with a relative error of 2e-7; NaN stays NaN */
+    x = choose(x < -87.0f, (vector){0} - 87.0f, x);
+    vector n = (x * 1.44269504f + 12582912.0f) - 12582912.0f; /* rounds to an integer */
+    vector r = x - n * 0.693359375f + n * 2.12194440e-4f;
+    vector p = r * 1.9875691500e-4f + 1.3981999507e-3f;
     p = p * r + 8.3334519073e-3f;
     p = p * r + 4.1665795894e-2f;
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
-    return p * (v16)((__builtin_convertvector(n, m16) + 127) << 23);
+    return p * (vector)((__builtin_convertvector(n, ints) + 127) << 23);
 }
 
 /* ---- dropout ---- */
@@ -132,10 +140,10 @@ INLINE void draw_row(uint8_t *mask, uint64_t seed, long row, long width) {
 
 INLINE float scale_kept(long dropped) { return 256.0f / (256 - dropped); }
 
-/* Returns `factor` where 16 values are kept, else 0. */
-INLINE v16 kept16(const uint8_t *mask, long dropped, float factor) {
-    m16 bytes = __builtin_convertvector(*(const b16 *)mask, m16);
-    return select16(bytes >= (int32_t)dropped, (v16){0} + factor, (v16){0});
+/* Returns `factor` where a value is kept, else 0. */
+INLINE vector scale_mask(const uint8_t *mask, long dropped, float factor) {
+    ints drawn = __builtin_convertvector(*(const bytes *)mask, ints);
+    return choose(drawn >= (int32_t)dropped, (vector){0} + factor, (vector){0});
 }
 
 /* Adds the partial sums [CHUNKS, count] into the first of them. */
@@ -178,7 +186,7 @@ INLINE void embed(const struct embed *t, long begin, long end, long chunk, const
 KERNEL(embed, )
 
 /* Adds the gradient of x to that of the table. A chunk adds up the rows of its own ids, in the order of the batch. */
-CLONES static void embed_backward(const struct embed *t, long chunk) {
+static void embed_backward(const struct embed *t, long chunk) {
     long width = t->width;
     int dropped = t->dropped;
     float keep = t->factor * scale_kept(dropped);
@@ -386,42 +394,43 @@ KERNEL(relu_backward, add_chunks(t->column_sums, t->width))
 
 INLINE void multiply_tile(float *c, long ldc, const float *a, long lda, long step, const float *b, long ldb, long depth,
                           const int rows, const int vectors) {
-    v16 sums[8][4];
+    vector sums[8][4];
     for (int r = 0; r < rows; r++)
-        for (int v = 0; v < vectors; v++) sums[r][v] = (v16){0};
+        for (int v = 0; v < vectors; v++) sums[r][v] = (vector){0};
     for (long d = 0; d < depth; d++) {
-        v16 row[4];
-        for (int v = 0; v < vectors; v++) row[v] = read16(b + d * ldb + 16 * v);
+        vector row[4];
+        for (int v = 0; v < vectors; v++) row[v] = read_lanes(b + d * ldb + WIDE * v);
         for (int r = 0; r < rows; r++) {
             float factor = a[r * lda + d * step];
             for (int v = 0; v < vectors; v++) sums[r][v] += factor * row[v];
         }
     }
     for (int r = 0; r < rows; r++)
-        for (int v = 0; v < vectors; v++) write16(c + r * ldc + 16 * v, sums[r][v]);
+        for (int v = 0; v < vectors; v++) write_lanes(c + r * ldc + WIDE * v, sums[r][v]);
 }
 
 /* c[rows, columns] = a[rows, depth] b[depth, columns]. The value (r, d) of a is at r * lda + d * step, so a may be
- * transposed. Rows are a multiple of 4, columns of 16. At least 8 sums are computed at once where there are enough rows,
- * because an addition must wait for the one before it. */
+ * transposed. Rows are a multiple of 4, columns of 16. A tile has at least 8 vectors of sums where there are enough rows,
+ * because an addition must wait for the one before it, and no more than there are registers for. */
 INLINE void multiply(float *c, long ldc, const float *a, long lda, long step, const float *b, long ldb, long rows,
                      long depth, long columns) {
     for (long j = 0; j < columns;) {
-        long left = columns - j, tile = left >= 64 ? 64 : left >= 32 ? 32 : 16;
+        int vectors = WIDE == 16 && columns - j >= 64 ? 4 : columns - j >= 2 * WIDE ? 2 : 1;
         for (long i = 0; i < rows;) {
             float *to = c + i * ldc + j;
             const float *from = a + i * lda;
-            if (tile == 64)
+            int tall = vectors == 1 && rows - i >= 8 ? 8 : 4;
+            if (vectors == 4)
                 multiply_tile(to, ldc, from, lda, step, b + j, ldb, depth, 4, 4);
-            else if (tile == 32)
+            else if (vectors == 2)
                 multiply_tile(to, ldc, from, lda, step, b + j, ldb, depth, 4, 2);
-            else if (rows - i >= 8)
+            else if (tall == 8)
                 multiply_tile(to, ldc, from, lda, step, b + j, ldb, depth, 8, 1);
             else
                 multiply_tile(to, ldc, from, lda, step, b + j, ldb, depth, 4, 1);
-            i += tile == 16 && rows - i >= 8 ? 8 : 4;
+            i += tall;
         }
-        j += tile;
+        j += vectors * WIDE;
     }
 }
 
@@ -495,22 +504,29 @@ INLINE void store(void *words, const float *from, long stride, long first, long 
     }
 }
 
-/* Swaps the blocks of `n` x `n` values on both sides of the diagonal of 16 rows. */
-#define SWAP(rows, n)                                                                                                  \
-    for (int i = 0; i < 16; i++)                                                                                       \
+/* Exchanges the blocks of n x n values beside the diagonal of WIDE rows. */
+#define EXCHANGE(rows, n)                                                                                              \
+    for (int i = 0; i < WIDE; i++)                                                                                     \
         if (!(i & n)) {                                                                                                \
-            v16 low = rows[i], high = rows[i + n];                                                                     \
-            rows[i] = __builtin_shuffle(low, high, LANES + ((LANES & n) != 0) * -(16 - n));                            \
-            rows[i + n] = __builtin_shuffle(low, high, LANES + n + ((LANES & n) != 0) * -(16 - n));                    \
+            vector low = rows[i], high = rows[i + n];                                                                  \
+            rows[i] = __builtin_shuffle(low, high, LANES + ((LANES & n) != 0) * -(WIDE - n));                          \
+            rows[i + n] = __builtin_shuffle(low, high, LANES + n + ((LANES & n) != 0) * -(WIDE - n));                  \
         }
 
-INLINE void transpose(float *to, const float *from, long rows, long columns) { /* to [columns, rows], in units of 16 */
-    for (long i = 0; i < rows; i += 16)
-        for (long j = 0; j < columns; j += 16) {
-            v16 block[16];
-            for (int k = 0; k < 16; k++) block[k] = read16(from + (i + k) * columns + j);
-            SWAP(block, 8) SWAP(block, 4) SWAP(block, 2) SWAP(block, 1)
-            for (int k = 0; k < 16; k++) write16(to + (j + k) * rows + i, block[k]);
+INLINE void transpose(float *to, const float *from, long rows, long columns) { /* to [columns, rows], multiples of 16 */
+    for (long i = 0; i < rows; i += WIDE)
+        for (long j = 0; j < columns; j += WIDE) {
+            vector block[WIDE];
+            for (int k = 0; k < WIDE; k++) block[k] = read_lanes(from + (i + k) * columns + j);
+#if WIDE > 8
+            EXCHANGE(block, 8)
+#endif
+#if WIDE > 4
+            EXCHANGE(block, 4)
+#endif
+            EXCHANGE(block, 2)
+            EXCHANGE(block, 1)
+            for (int k = 0; k < WIDE; k++) write_lanes(to + (j + k) * rows + i, block[k]);
         }
 }
 
@@ -531,21 +547,21 @@ INLINE void attend(const struct attention *t, long sentence, long head, float *s
     for (long i = 0; i < p.n; i++) {
         float *row = s + i * columns, *saved = weights + i * columns;
         int32_t seen = t->causal ? i + 1 : p.keys;
-        v16 highest = (v16){0} - INFINITY, total = {0};
-        for (long j = 0; j < columns; j += 16)
-            highest = max16(highest, select16(LANES + (int32_t)j < seen, read16(row + j), (v16){0} - INFINITY));
-        float top = max_lane(highest);
-        for (long j = 0; j < columns; j += 16) {
-            v16 x = select16(LANES + (int32_t)j < seen, exponential(read16(row + j) - top), (v16){0});
+        vector highest = (vector){0} - INFINITY, total = {0};
+        for (long j = 0; j < columns; j += WIDE)
+            highest = larger(highest, choose(LANES + (int32_t)j < seen, read_lanes(row + j), (vector){0} - INFINITY));
+        float top = find_largest_lane(highest);
+        for (long j = 0; j < columns; j += WIDE) {
+            vector x = choose(LANES + (int32_t)j < seen, exponential(read_lanes(row + j) - top), (vector){0});
             total += x;
-            write16(row + j, x);
+            write_lanes(row + j, x);
         }
         float factor = 1 / add_lanes(total);
-        for (long j = 0; j < columns; j += 16) {
-            v16 x = read16(row + j) * factor;
-            write16(saved + j, x);
-            if (t->dropped) x *= kept16(mask + i * columns + j, t->dropped, keep);
-            write16(row + j, x);
+        for (long j = 0; j < columns; j += WIDE) {
+            vector x = read_lanes(row + j) * factor;
+            write_lanes(saved + j, x);
+            if (t->dropped) x *= scale_mask(mask + i * columns + j, t->dropped, keep);
+            write_lanes(row + j, x);
         }
     }
     multiply(out, padded, s, columns, 1, k, padded, p.rows, p.keys, padded);
@@ -569,17 +585,17 @@ INLINE void attend_backward(const struct attention *t, long sentence, long head,
     for (long i = 0; i < p.n; i++) { /* s becomes the dropped weights, d the gradient of the scores */
         float *dropped = s + i * columns, *grad = d + i * columns;
         const float *saved = weights + i * columns;
-        v16 total = {0};
-        for (long j = 0; j < columns; j += 16) {
-            v16 kept = (v16){0} + 1;
-            if (t->dropped) kept = kept16(mask + i * columns + j, t->dropped, keep);
-            v16 weight = read16(saved + j), gradient = kept * read16(grad + j);
-            write16(dropped + j, kept * weight);
-            write16(grad + j, gradient);
+        vector total = {0};
+        for (long j = 0; j < columns; j += WIDE) {
+            vector kept = (vector){0} + 1;
+            if (t->dropped) kept = scale_mask(mask + i * columns + j, t->dropped, keep);
+            vector weight = read_lanes(saved + j), gradient = kept * read_lanes(grad + j);
+            write_lanes(dropped + j, kept * weight);
+            write_lanes(grad + j, gradient);
             total += gradient * weight;
         }
         float sum = add_lanes(total);
-        for (long j = 0; j < columns; j += 16) write16(grad + j, read16(saved + j) * (read16(grad + j) - sum));
+        for (long j = 0; j < columns; j += WIDE) write_lanes(grad + j, read_lanes(saved + j) * (read_lanes(grad + j) - sum));
     }
     multiply(out, padded, s, 1, columns, g, padded, columns, p.n, padded);
     store(t->v_grad, out, t->v_stride, p.first_key, p.keys, &p, 1, half);
@@ -593,10 +609,10 @@ INLINE void attend_backward(const struct attention *t, long sentence, long head,
 
 typedef void (*attend_one)(const struct attention *, long, long, float *);
 #define VERSIONS(name)                                                                                                 \
-    CLONES static void name##_float(const struct attention *t, long sentence, long head, float *scratch) {             \
+    static void name##_float(const struct attention *t, long sentence, long head, float *scratch) {             \
         name(t, sentence, head, scratch, 0);                                                                           \
     }                                                                                                                  \
-    CLONES static void name##_half(const struct attention *t, long sentence, long head, float *scratch) {              \
+    static void name##_half(const struct attention *t, long sentence, long head, float *scratch) {              \
         name(t, sentence, head, scratch, 1);                                                                           \
     }
 VERSIONS(attend)
@@ -633,16 +649,16 @@ INLINE void cross_entropy(const struct cross_entropy *t, long begin, long end, l
     for (long i = begin; i < end; i++) {
         void *logits = at(t->logits, i * vocabulary, half);
         float sum = 0, known = get(logits, t->labels[i], half);
-        v16 highest = (v16){0} - INFINITY, total = {0};
+        vector highest = (vector){0} - INFINITY, total = {0};
 #pragma omp simd reduction(+ : sum)
         for (long j = 0; j < vocabulary; j++) sum += row[j] = get(logits, j, half);
         for (long j = vocabulary; j < padded; j++) row[j] = -INFINITY;
-        for (long j = 0; j < padded; j += 16) highest = max16(highest, read16(row + j));
-        float top = max_lane(highest);
-        for (long j = 0; j < padded; j += 16) {
-            v16 x = exponential(read16(row + j) - top); /* the last lanes add nothing that fp32 could hold */
+        for (long j = 0; j < padded; j += WIDE) highest = larger(highest, read_lanes(row + j));
+        float top = find_largest_lane(highest);
+        for (long j = 0; j < padded; j += WIDE) {
+            vector x = exponential(read_lanes(row + j) - top); /* the last lanes add nothing that fp32 could hold */
             total += x;
-            write16(row + j, x);
+            write_lanes(row + j, x);
         }
         float all = add_lanes(total), factor = 1 / all;
         for (long j = 0; j < vocabulary; j++) put(logits, j, row[j] * factor - share, half);

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lockstep.errors import LockstepError
 
-VERSION = 2
+VERSION = 3
 """As in kernels.c. A library of another version is not used."""
 CHUNKS = 16
 """As in kernels.c."""
@@ -25,21 +25,39 @@ NAME, WITHOUT = "native", "torch"
 _selected = False
 
 
+LIBRARIES = {
+    "_kernels_v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
+    "_kernels_v3": {"avx2", "fma", "f16c", "bmi1", "bmi2", "abm", "movbe"},
+    "_kernels": set[str](),
+}
+"""From the best to the one that every CPU can run: the instructions that each needs."""
+
+
 @cache
-def _load() -> ctypes.CDLL | None:
-    """Returns the library, or None where it was not compiled. torch is loaded before it, with its OpenMP."""
-    for path in sorted(Path(__file__).parent.glob("_kernels*.so")):
-        try:
-            library = ctypes.CDLL(str(path))
-            if library.lockstep_kernels_version() == VERSION:
-                return library
-        except (AttributeError, OSError):
-            continue
+def read_cpu_flags() -> set[str]:
+    """Returns the words of /proc/cpuinfo, among them the instructions that this CPU has."""
+    try:
+        return set(Path("/proc/cpuinfo").read_text().split())
+    except OSError:
+        return set()
+
+
+@cache
+def load() -> ctypes.CDLL | None:
+    """Returns the best library for this CPU, or None where there is none. torch is loaded before it, with its OpenMP."""
+    for name, needed in LIBRARIES.items():
+        for path in Path(__file__).parent.glob(f"{name}.*.so") if needed <= read_cpu_flags() else ():
+            try:
+                library = ctypes.CDLL(str(path))
+                if library.lockstep_kernels_version() == VERSION:
+                    return library
+            except (AttributeError, OSError):
+                continue
     return None
 
 
 def are_available() -> bool:
-    return _load() is not None
+    return load() is not None
 
 
 def select(name: str) -> None:
@@ -140,7 +158,7 @@ class CrossEntropy(ctypes.Structure):
 
 def run(name: str, arguments: ctypes.Structure, dtype: torch.dtype) -> None:
     """Calls a kernel with the threads that torch uses."""
-    library = _load()
+    library = load()
     assert library is not None
     getattr(library, name)(ctypes.byref(arguments), HALF[dtype], torch.get_num_threads())
 
@@ -150,13 +168,9 @@ def address(tensor: Tensor | None, offset: int = 0) -> int | None:
     return None if tensor is None else tensor.data_ptr() + offset * tensor.element_size()
 
 
-@cache
 def _has_fast_onednn() -> bool:
     """Whether oneDNN multiplies fp32 exactly with 512-bit vectors. With AMX the same switch would round to bf16."""
-    try:
-        flags = Path("/proc/cpuinfo").read_text().split()
-    except OSError:
-        return False
+    flags = read_cpu_flags()
     return "avx512bw" in flags and "amx_bf16" not in flags
 
 
