@@ -9,6 +9,7 @@ warm-up steps. FOLDER contains train.en, train.de, val.en and val.de; without it
 
 CHECKOUT is a folder with the source of an earlier version; each of its rows is compared with today's. ENVIRONMENT is a
 virtual environment with Eole, fairseq or both (`peers.py` says how to install them); they train model S on the same pieces.
+Without it, the loop of a tutorial (`yardstick.py`) is measured instead.
 `products alone` multiplies matrices of the shapes of a step, without attention, with all cores as threads of one process:
 the limit of a step in which nothing else takes time. FLOPs are those of the matrix products of forward and backward.
 """
@@ -241,14 +242,15 @@ def main() -> None:
 def measure_round(
     measured: Measured, folder: Path, configs: dict[str, Path], name: str, options: argparse.Namespace
 ) -> None:
-    say(f"{name}: peak, products alone and yardstick")
+    say(f"{name}: peak, products alone and tutorial")
     for precision, peaks in measured.peaks.items():
         peaks.append(run_in_process(measure_peak, precision))
     for (model, precision), speeds in measured.products.items():
         speeds.append(run_in_process(measure_products, measured.facts[model], precision))
     corpus = find_corpus(folder, next(iter(configs)))
-    measured.yardsticks.append(measure_yardstick(corpus, 3 + max(5, options.steps // 3)))
-    if options.peers:
+    if not options.peers:
+        measured.yardsticks.append(measure_yardstick(corpus, 3 + max(5, options.steps // 3)))
+    else:
         from peers import list_peers, measure_peer
 
         for peer in list_peers(options.peers):
@@ -276,7 +278,8 @@ def print_tables(measured: Measured) -> None:
     for precision, rates in measured.peaks.items():
         print(f"peak {precision}, {CORES} threads: {median(rates) / 1e9:.0f} GFLOP/s")
     print(f"\n{'setting':40} {'words/s':>8} {'GFLOP/s':>8} {'of peak':>8} {'of products':>12}  phases of a step")
-    print(f"{'tutorial, fp32, 1 process x ' + str(CORES):40} {median(measured.yardsticks):8,.0f}")
+    if measured.yardsticks:
+        print(f"{'tutorial, fp32, 1 process x ' + str(CORES):40} {median(measured.yardsticks):8,.0f}")
     for (peer, precision), speeds in measured.peers.items():
         print(f"{f'{peer}, {precision}':40} {median(speeds):8,.0f}")
     for (model, precision), speeds in measured.products.items():
