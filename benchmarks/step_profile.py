@@ -78,19 +78,15 @@ def kernels_shown() -> Iterator[None]:
 def print_profile(profiled: profile, steps: int, step_seconds: float, dtype: torch.dtype) -> None:
     groups: dict[str, float] = defaultdict(float)
     calls: dict[str, int] = defaultdict(int)
-    products: dict[tuple[tuple[int, ...], ...], list[float]] = defaultdict(list)
+    products: dict[tuple[tuple[int, ...], ...], tuple[float, int]] = {}  # seconds and calls
     for event in profiled.key_averages(group_by_input_shape=True):
-        seconds = event.self_cpu_time_total / 1e6
+        seconds, group = event.self_cpu_time_total / 1e6, find_group(event.key)
         if event.key in PRODUCTS:
-            shapes = tuple(tuple(shape) for shape in event.input_shapes if len(shape) > 1)
-            products[shapes].append(seconds)
-            groups["matrix products"] += seconds
-            calls["matrix products"] += event.count
-        else:
-            groups[find_group(event.key)] += seconds
-            calls[find_group(event.key)] += event.count
-        if event.key in PRODUCTS:
-            products[shapes].append(event.count)
+            group, shapes = "matrix products", tuple(tuple(shape) for shape in event.input_shapes if len(shape) > 1)
+            before = products.get(shapes, (0.0, 0))
+            products[shapes] = before[0] + seconds, before[1] + event.count
+        groups[group] += seconds
+        calls[group] += event.count
     print(f"{'part':34} {'ms a step':>10} {'share':>7} {'calls':>7}")
     total = sum(groups.values()) / steps
     for group, seconds in sorted(groups.items(), key=lambda item: -item[1]):
