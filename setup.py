@@ -2,7 +2,7 @@
 
 from setuptools import Extension, setup
 
-# Every CPU loads the library of its own vector instructions. A compiler for other CPUs than x86 makes the first one only.
+# Each CPU loads the library for its vector instructions. On other CPUs than x86 only the first one compiles.
 ARCHITECTURES = {"": [], "_v3": ["-march=x86-64-v3"], "_v4": ["-march=x86-64-v4", "-mprefer-vector-width=512"]}
 
 setup(
