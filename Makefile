@@ -27,7 +27,7 @@ bench: $(STAMP)
 
 venv: $(STAMP)
 
-$(STAMP): pyproject.toml setup.py constraints.txt src/lockstep/models/kernels.c
+$(STAMP): pyproject.toml setup.py constraints.txt $(wildcard src/lockstep/models/*.[ch])
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $(STAMP)

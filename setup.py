@@ -9,7 +9,8 @@ setup(
     ext_modules=[
         Extension(
             f"lockstep.models._kernels{name}",
-            ["src/lockstep/models/kernels.c"],
+            ["src/lockstep/models/kernels.c", "src/lockstep/models/decode_kernels.c"],
+            depends=["src/lockstep/models/vectors.h"],
             # Not linked with OpenMP: the kernels use the threads of the library that torch brings.
             extra_compile_args=["-O3", "-fopenmp", "-fno-math-errno", "-Wno-psabi", *options],
             libraries=["m"],

@@ -1,7 +1,8 @@
-"""The compiled CPU kernels of kernels.c: whether they are there, whether they are selected, and their arguments.
+"""The compiled CPU kernels of kernels.c and decode_kernels.c: whether they are there, whether they are selected, and their
+arguments.
 
-A run selects them once, records that, and keeps it. `fused` calls them. Everything that they compute, torch's operators
-compute as well.
+A run selects those of training once, records that, and keeps it. `fused` calls them, and `decoding` calls those of beam
+search wherever they are there. Everything that they compute, torch's operators compute as well.
 """
 
 import ctypes
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from lockstep.errors import LockstepError
 
-VERSION = 3
+VERSION = 4
 """As in kernels.c. A library of another version is not used."""
 CHUNKS = 16
 """As in kernels.c."""
@@ -156,6 +157,23 @@ class CrossEntropy(ctypes.Structure):
     )
 
 
+class DecodeAttention(ctypes.Structure):
+    _fields_ = (
+        *((name, c_long) for name in ("hypotheses", "heads", "size")),
+        *(("q", c_void_p), ("q_stride", c_long), ("out", c_void_p), ("length", c_long)),
+        *(("words", c_void_p), ("origins", c_void_p), ("word_stride", c_long)),
+        *(("source", c_void_p), ("begins", c_void_p), ("lengths", c_void_p), ("beam", c_long)),
+    )
+
+
+class BestWords(ctypes.Structure):
+    _fields_ = (
+        *((name, c_long) for name in ("sentences", "beam", "vocabulary", "count")),
+        *(("logits", c_void_p), ("stride", c_long)),
+        *((name, c_void_p) for name in ("scores", "best_scores", "best")),
+    )
+
+
 def run(name: str, arguments: ctypes.Structure, dtype: torch.dtype) -> None:
     """Calls a kernel with the threads that torch uses."""
     library = load()
@@ -174,13 +192,23 @@ def _has_fast_onednn() -> bool:
     return "avx512bw" in flags and "amx_bf16" not in flags
 
 
-def multiply(a: Tensor, b: Tensor) -> Tensor:
-    """Returns `a @ b`. For fp32 torch calls MKL, which is slow on CPUs of other makers; oneDNN is not, and `medium` selects
-    it. Without AMX its products are exact fp32."""
-    if a.dtype != torch.float32 or not _has_fast_onednn():
-        return a @ b
+@contextmanager
+def fast_products() -> Iterator[None]:
+    """The context in which fp32 products are fast. For fp32 torch calls MKL, which is slow on CPUs of other makers; oneDNN
+    is not, and `medium` selects it. Without AMX its products are exact fp32."""
+    if not _has_fast_onednn():
+        yield
+        return
     torch.set_float32_matmul_precision("medium")
     try:
-        return a @ b
+        yield
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+def multiply(a: Tensor, b: Tensor) -> Tensor:
+    """Returns `a @ b`, with the fastest exact product."""
+    if a.dtype != torch.float32:
+        return a @ b
+    with fast_products():
+        return a @ b

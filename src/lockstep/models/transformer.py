@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lockstep.models import fused, kernels
+from lockstep.models import decoding, fused, kernels
 from lockstep.models.dropout import Dropout, dropout, relu_dropout
 from lockstep.models.model_settings import TransformerSettings
 from lockstep.models.packed import Layout
@@ -351,6 +351,9 @@ class LayerCache:
                 self.padding_mask = self.padding_mask.index_select(0, sentences)
 
 
+Caches = list[LayerCache] | list[decoding.NativeCache]
+
+
 class Transformer(nn.Module):
     """Encoder-decoder with one embedding shared by source, target and output, and sinusoidal positions."""
 
@@ -376,7 +379,7 @@ class Transformer(nn.Module):
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
 
-    def _positional_encoding(self, length: int) -> Tensor:
+    def positional_encoding(self, length: int) -> Tensor:
         """Returns the sine and cosine table, `[at least length, width]`; a longer sentence makes it grow."""
         if length > self._position_table.shape[0]:
             width, size = self.settings.width, max(256, 2 * length)
@@ -389,7 +392,7 @@ class Transformer(nn.Module):
     def _embed(self, ids: Tensor, positions: Tensor, longest: int) -> Tensor:
         """Word ids `[...]` at `positions` `[...]` -> vectors `[..., width]`."""
         words = F.embedding(ids, self.embedding.weight) * math.sqrt(self.settings.width)
-        return self.dropout(words + self._positional_encoding(longest)[positions])
+        return self.dropout(words + self.positional_encoding(longest)[positions])
 
     def forward(self, source: Tensor, source_layout: Layout, target: Tensor, layout: Layout) -> Tensor:
         """Returns a vector for each target word, from the source and the target words so far: `[target words, width]`."""
@@ -424,7 +427,7 @@ class Transformer(nn.Module):
         if not is_fused:
             return self._embed(ids, layout.positions, layout.longest), None
         ids, places = fused.pad_rows(ids), fused.pad_rows(layout.positions)
-        table, positions = self.embedding.weight, self._positional_encoding(layout.longest)
+        table, positions = self.embedding.weight, self.positional_encoding(layout.longest)
         x = fused.embed(table, ids, places, positions, math.sqrt(self.settings.width), self.dropout.p)
         dtype = kernels.find_dtype(x)
         return x, None if self.settings.norm == "pre" or dtype == x.dtype else x.to(dtype)
@@ -443,8 +446,10 @@ class Transformer(nn.Module):
     def logits(self, x: Tensor) -> Tensor:
         return F.linear(x, self.output_weight)
 
-    def start(self, memory: Tensor, layout: Layout, beam: int) -> list[LayerCache]:
-        """Returns a cache per layer for decoding `beam` hypotheses of every source sentence."""
+    def start(self, memory: Tensor, layout: Layout, beam: int) -> Caches:
+        """Returns the caches for decoding `beam` hypotheses of every source sentence: one per layer, or one for all."""
+        if decoding.are_kernels_used(memory):
+            return [decoding.NativeCache(self, memory, layout, beam)]
         caches = []
         for layer in self.decoder:
             assert isinstance(layer, DecoderLayer)
@@ -452,10 +457,13 @@ class Transformer(nn.Module):
             caches.append(LayerCache(*layer.source.sub_layer.project_memory(memory, layout), layout.padding_mask, beam))
         return caches
 
-    def step(self, ids: Tensor, position: int, caches: list[LayerCache]) -> Tensor:
+    def step(self, ids: Tensor, position: int, caches: Caches) -> Tensor:
         """The last word of every hypothesis `[rows, beam]` -> logits of the next `[rows, beam, vocabulary]`."""
+        if isinstance(caches[0], decoding.NativeCache):
+            return caches[0].step(ids, position)
         x = self._embed(ids, torch.full_like(ids, position), position + 1)  # [rows, beam, width]
         for layer, cache in zip(self.decoder, caches, strict=True):
             assert isinstance(layer, DecoderLayer)
+            assert isinstance(cache, LayerCache)
             x = layer.step(x, cache)
         return self.logits(self.decoder_norm(x))
