@@ -167,6 +167,42 @@ def tiny_images(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     return Tiny(folder)
 
 
+def train_translator(folder: Path, tiny: Tiny, languages: str) -> Path:
+    """Trains the tiny model until it writes sentences; four of its checkpoints are kept."""
+    run = folder / "run"
+    settings = ["train.steps=240", "train.evaluate_every=60", "train.checkpoint_every=60", "train.keep_last=4"]
+    settings += [
+        f"data.languages={languages}",
+        f"data.corpus={folder / 'corpus'}",
+        "schedule.peak=0.01",
+        "search.beam=3",
+    ]
+    lockstep("train", tiny.config, *settings, "--workers", 1, "--run", run)
+    return run
+
+
+@pytest.fixture(scope="session")
+def trained(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that translates made-up English to made-up German."""
+    return train_translator(tmp_path_factory.mktemp("trained"), tiny, "[en, de]")
+
+
+@pytest.fixture(scope="session")
+def export_folder(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same model for CTranslate2."""
+    folder = tmp_path_factory.mktemp("exports") / "en-de"
+    lockstep("export", trained, "--to", folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def back_folder(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model for CTranslate2 that translates in the other direction."""
+    folder = tmp_path_factory.mktemp("back")
+    lockstep("export", train_translator(folder, tiny, "[de, en]"), "--to", folder / "de-en")
+    return folder / "de-en"
+
+
 @pytest.fixture(scope="module")
 def browser() -> "Iterator[Browser]":
     from playwright.sync_api import sync_playwright

@@ -28,7 +28,7 @@ from lockstep.team import Team
 from lockstep.train import checkpoint_files
 from lockstep.train.checkpoint_files import keep_best_and_last
 from lockstep.translate.search_settings import SearchSettings
-from lockstep.translate.translator import Translator
+from lockstep.translate.torch_engine import load_torch_translator
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 ALONE = Team(0, 1, torch.device("cpu"))
@@ -401,7 +401,7 @@ def test_the_exported_model_can_be_read_with_plain_safetensors(tmp_path: Path, s
     assert SearchSettings.model_validate(config["search"]).beam == 3
     assert (config["vocabulary_size"], config["languages"]) == (290, ["en", "de"])
     assert (folder / "vocabulary.model").read_bytes() == translation.corpus.vocabulary.model
-    translator = Translator.load(folder)
+    translator = load_torch_translator([folder])
     assert type(translator.model) is type(module.model)
     longest = translation.corpus.facts["sets"]["train"]["source_longest"]
     assert (config["source_longest"], translator.limit) == (longest, max(8, longest - 1))

@@ -22,7 +22,8 @@ ALLOWED: dict[str, set[str]] = {
     "parallel": {"run"},
     "watch": {"run"},
     "launch": {"run"},
-    "translate": {"models", "data", "run"},
+    "translate": {"models", "data", "remote", "run"},
+    "serve": {"translate", "data", "run"},
     "tasks": {"data", "models", "translate", "run"},
     "train": {"tasks", "models", "parallel", "watch", "remote", "run"},
     "explain": {"watch", "run"},
@@ -35,6 +36,12 @@ CONFIG_READERS = {"train", "cli", "lab", "config"}
 """The config imports the settings of every package, so a module that imports it depends on all of them."""
 TOP_LEVEL: dict[str, set[str]] = {
     "__main__.py": {"cli"},
+    "api.py": {"data", "remote", "translate"},
+    "api_images.py": {"data", "remote", "tasks", "translate"},
+    "api_info.py": {"data", "translate"},
+    "api_places.py": {"remote"},
+    "api_report.py": {"explain", "remote"},
+    "api_runs.py": {"cli", "explain", "remote"},
 }
 """Packages that modules beside the packages may import, besides `run`."""
 

@@ -3,6 +3,7 @@ word before the last (in the cache, so that a wrong reordering shows) and the la
 
 import itertools
 import math
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -11,10 +12,12 @@ from torch import Tensor
 
 from lockstep.models.packed import Layout
 from lockstep.translate.search import Cache, search
+from lockstep.translate.search_engine import Hypothesis
 from lockstep.translate.search_settings import SearchSettings
 
 BOS, EOS = 0, 1
 SHORT = 0.01  # max_ratio with which short sources get a limit of ten words
+FORMULAS = pytest.mark.parametrize("normalise", ["length", "gnmt"])
 PENALTIES = pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0, 2.0])
 
 
@@ -70,46 +73,73 @@ class Table:
         return sum(float(table[padded[i : i + 3]]) for i in range(len(words)))
 
 
-def run(
-    table: Table, sources: list[int], beam: int, length_penalty: float = 0.6, max_ratio: float = SHORT
-) -> list[list[int]]:
+Formula = Literal["length", "gnmt"]
+
+
+def search_best(
+    table: Table,
+    sources: list[int],
+    beam: int,
+    length_penalty: float = 0.6,
+    normalise: Formula = "length",
+    n_best: int = 1,
+) -> list[list[Hypothesis]]:
     """Translates sources that are sentences of one word."""
-    settings = SearchSettings(beam=beam, length_penalty=length_penalty, max_ratio=max_ratio)
-    return search(table, torch.tensor(sources), np.ones(len(sources), dtype=np.int64), settings, BOS, EOS)
+    settings = SearchSettings(beam=beam, length_penalty=length_penalty, max_ratio=SHORT, normalise=normalise)
+    lengths = np.ones(len(sources), dtype=np.int64)
+    return search(table, torch.tensor(sources), lengths, settings, BOS, EOS, n_best=n_best)
 
 
-def penalize(score: float, length: int, length_penalty: float) -> float:
-    return score / ((5 + length) / 6) ** length_penalty
+def run(
+    table: Table, sources: list[int], beam: int, length_penalty: float = 0.6, normalise: Formula = "length"
+) -> list[list[int]]:
+    """Returns the words of the best translations."""
+    return [best[0].ids for best in search_best(table, sources, beam, length_penalty, normalise)]
 
 
-def search_exhaustively(table: Table, source: int, limit: int, length_penalty: float) -> list[int]:
+def penalize(score: float, length: int, length_penalty: float, normalise: Formula) -> float:
+    """`length` is with the end mark."""
+    if normalise == "gnmt":
+        return score / ((5 + length) / 6) ** length_penalty
+    return score / length**length_penalty
+
+
+def search_exhaustively(table: Table, source: int, limit: int, length_penalty: float, normalise: Formula) -> list[int]:
     """Returns the best of all translations whose words and end mark fit into `limit`."""
     ordinary = range(2, table.log_probabilities.shape[-1])
     candidates = [(*words, EOS) for length in range(limit) for words in itertools.product(ordinary, repeat=length)]
-    best = max(candidates, key=lambda words: penalize(table.score(source, words), len(words), length_penalty))
+    best = max(
+        candidates, key=lambda words: penalize(table.score(source, words), len(words), length_penalty, normalise)
+    )
     return list(best[:-1])
 
 
-def search_with_lists(table: Table, source: int, beam: int, limit: int, length_penalty: float) -> list[int]:
-    """Beam search on plain lists that stops when `beam` hypotheses have ended, or at the limit."""
+def search_with_lists(
+    table: Table, source: int, beam: int, limit: int, length_penalty: float, normalise: Formula
+) -> list[tuple[float, tuple[int, ...]]]:
+    """Beam search on plain lists, the best first, that stops when `beam` hypotheses have ended, or at the limit."""
     following = range(EOS, table.log_probabilities.shape[-1])
     alive: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     ended: list[tuple[float, tuple[int, ...]]] = []
     for length in range(1, limit + 1):
         longer = sorted(((table.score(source, (*w, n)), (*w, n)) for _, w in alive for n in following), reverse=True)
-        ended += [(penalize(s, length, length_penalty), w[:-1]) for s, w in longer[:beam] if w[-1] == EOS]
+        ended += [(penalize(s, length, length_penalty, normalise), w[:-1]) for s, w in longer[:beam] if w[-1] == EOS]
         alive = [(s, w) for s, w in longer if w[-1] != EOS][:beam]
         if len(ended) >= beam:
             break
-    return list(max(ended)[1] if ended else alive[0][1])
+    unfinished = [(penalize(s, length, length_penalty, normalise), w) for s, w in alive]
+    return sorted(ended, reverse=True) + unfinished
 
 
 @PENALTIES
+@FORMULAS
 @pytest.mark.parametrize("end", [0.0, -2.0])
-def test_a_beam_of_all_hypotheses_finds_the_best_of_all_translations(length_penalty: float, end: float) -> None:
+def test_a_beam_of_all_hypotheses_finds_the_best_of_all_translations(
+    length_penalty: float, end: float, normalise: Formula
+) -> None:
     table = Table.random(seed=1, sources=4, end=end)
-    translations = run(table, [0, 1, 2, 3], beam=1024, length_penalty=length_penalty)
-    assert translations == [search_exhaustively(table, source, 10, length_penalty) for source in range(4)]
+    translations = run(table, [0, 1, 2, 3], 1024, length_penalty, normalise)
+    assert translations == [search_exhaustively(table, source, 10, length_penalty, normalise) for source in range(4)]
 
 
 def test_a_higher_length_penalty_gives_longer_translations() -> None:
@@ -119,11 +149,26 @@ def test_a_higher_length_penalty_gives_longer_translations() -> None:
 
 
 @PENALTIES
+@FORMULAS
 @pytest.mark.parametrize("beam", [2, 3, 5])
-def test_stopping_when_no_hypothesis_can_win_changes_nothing(beam: int, length_penalty: float) -> None:
+def test_stopping_when_no_hypothesis_can_win_changes_nothing(
+    beam: int, length_penalty: float, normalise: Formula
+) -> None:
     table = Table.random(seed=3, sources=20, words=4, end=0.5)
-    translations = run(table, list(range(20)), beam, length_penalty)
-    assert translations == [search_with_lists(table, source, beam, 10, length_penalty) for source in range(20)]
+    translations = run(table, list(range(20)), beam, length_penalty, normalise)
+    expected = [search_with_lists(table, source, beam, 10, length_penalty, normalise) for source in range(20)]
+    assert translations == [list(best[0][1]) for best in expected]
+
+
+@PENALTIES
+@FORMULAS
+def test_the_n_best_are_the_best_ended_hypotheses_with_their_scores(length_penalty: float, normalise: Formula) -> None:
+    table = Table.random(seed=9, sources=20, words=4, end=0.5)
+    results = search_best(table, list(range(20)), 5, length_penalty, normalise, n_best=3)
+    for source, hypotheses in enumerate(results):
+        expected = search_with_lists(table, source, 5, 10, length_penalty, normalise)[:3]
+        assert [one.ids for one in hypotheses] == [list(words) for _, words in expected]
+        assert [one.score for one in hypotheses] == pytest.approx([score for score, _ in expected], rel=1e-4)
 
 
 @PENALTIES
@@ -159,8 +204,8 @@ def test_a_translation_without_end_stops_at_its_own_limit(beam: int) -> None:
     lengths = np.array([1, 6, 3])
     ids = torch.arange(8).repeat(2)[:10]
     translations = search(endless, ids, lengths, SearchSettings(beam=beam, max_ratio=1.5), BOS, EOS)
-    assert [len(words) for words in translations] == [11, 19, 14]
-    assert all(word > EOS for words in translations for word in words)
+    assert [len(best[0].ids) for best in translations] == [11, 19, 14]
+    assert all(word > EOS for best in translations for word in best[0].ids)
 
 
 def test_the_best_unfinished_translation_is_taken_when_none_ended() -> None:

@@ -12,7 +12,7 @@ from lockstep.data.corpus.binary_corpus import Corpus
 from lockstep.data.corpus.prepare import prepare
 from lockstep.data.data_settings import DataSettings
 from lockstep.errors import LockstepError
-from lockstep.train.resume import keep_cleaning
+from lockstep.train.resume import keep_behaviour
 
 Pair = tuple[str, str]
 
@@ -166,7 +166,7 @@ def test_a_config_without_cleaning_takes_that_of_the_run_it_continues() -> None:
     config = build({"data": {"train": ["a"]}, "batch": {"words": 100}}, "a config")
     explicit = build({"data": {"train": ["a"], "cleaning": 2}, "batch": {"words": 100}}, "a config")
     earlier = b"data: {train: [a]}"
-    assert keep_cleaning(config, earlier).data.cleaning == 1
-    assert keep_cleaning(explicit, earlier).data.cleaning == 2
-    assert keep_cleaning(config, b"data: {cleaning: 2}").data.cleaning == 2
-    assert keep_cleaning(config, b"not: [yaml").data.cleaning == keep_cleaning(config, None).data.cleaning == 2
+    assert keep_behaviour(config, earlier).data.cleaning == 1
+    assert keep_behaviour(explicit, earlier).data.cleaning == 2
+    assert keep_behaviour(config, b"data: {cleaning: 2}").data.cleaning == 2
+    assert keep_behaviour(config, b"not: [yaml").data.cleaning == keep_behaviour(config, None).data.cleaning == 2

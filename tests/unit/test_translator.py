@@ -11,6 +11,7 @@ import torch
 
 from lockstep.errors import LockstepError
 from lockstep.run.checkpoint import find_model
+from lockstep.translate.torch_engine import load_torch_translator
 from lockstep.translate.translator import Translator
 
 ARCHIVE = Path(__file__).parents[1] / "fixtures" / "run-0.1.0.tar.gz"
@@ -30,18 +31,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def translator(run: Path) -> Iterator[Translator]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # several would wait for each other more than they compute
-    yield Translator.load(find_model(run).folder)
+    yield load_torch_translator([find_model(run).folder])
     torch.set_num_threads(threads)
 
 
 def test_a_model_knows_the_longest_sentence_of_its_training_text(run: Path, tmp_path: Path) -> None:
     folder = find_model(run).folder
-    assert Translator.load(folder).limit == 27, "an earlier version recorded it in the run folder, with the end mark"
+    limit = load_torch_translator([folder]).limit
+    assert limit == 27, "an earlier version recorded it in the run folder, with the end mark"
     alone = Path(shutil.copytree(folder, tmp_path / "model"))
-    assert Translator.load(alone).limit == 250
+    assert load_torch_translator([alone]).limit == 250
     config = json.loads((alone / "config.json").read_text()) | {"source_longest": 41}
     (alone / "config.json").write_text(json.dumps(config))
-    assert Translator.load(alone).limit == 40
+    assert load_torch_translator([alone]).limit == 40
 
 
 def test_a_wrong_path_to_a_model_is_explained(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,25 +1,15 @@
 """`lockstep classify`."""
 
 from pathlib import Path
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Literal
 
 import typer
 
-BATCH_SIZE = 256
-"""Images classified at once."""
-
-Guess = TypedDict("Guess", {"class": str, "probability": float})
-
-
-class ClassifiedImage(TypedDict):
-    """An image file with its most probable classes, the best first."""
-
-    picture: str
-    classes: list[Guess]
-
 
 def classify(
-    run: Annotated[str, typer.Argument(help="A run folder or address, a checkpoint folder or a model folder.")],
+    run: Annotated[
+        str, typer.Argument(help="A run folder or address, a checkpoint folder, a model folder or an ONNX export.")
+    ],
     pictures: Annotated[list[Path], typer.Argument(metavar="images", help="Image files (PNG, JPEG, ...) of any size.")],
     checkpoint: Annotated[
         Literal["best", "last"], typer.Option(help="Which checkpoint of the run: with the best score, or the newest.")
@@ -29,38 +19,27 @@ def classify(
 ) -> None:
     """Classify image files with a trained model.
 
-    Images are scaled to the size on which the model was trained.
+    Images are scaled to the size on which the model was trained. An export that `lockstep export --format onnx` made needs
+    no torch.
 
     `lockstep classify runs/cifar photo.jpg --top 3`
     """
-    import numpy as np
-    import torch
+    from lockstep.api_images import load_classifier
+    from lockstep.cli.common import print_json
+    from lockstep.data.images.onnx_classifier import classify_files
 
-    from lockstep.cli.common import find_model_folder, print_json
-    from lockstep.data.images.image_set import read_image
-    from lockstep.remote.fetch_run import fetch_model
-    from lockstep.tasks.classification import load, make_image_batch
-    from lockstep.team import pick_device
-
-    device = pick_device("auto", 0)
-    module, facts = load(find_model_folder(fetch_model(run, checkpoint), checkpoint), device)
-    results: list[ClassifiedImage] = []
-    for begin in range(0, len(pictures), BATCH_SIZE):
-        part = pictures[begin : begin + BATCH_SIZE]
-        images = np.stack([read_image(path, facts["shape"]) for path in part])
-        with torch.inference_mode():
-            scores = module.compute_logits(make_image_batch(images, np.zeros(len(part))).to(device).images)
-        best = scores.softmax(-1).topk(min(top, len(facts["classes"])))
-        for path, shares, numbers in zip(part, best.values.tolist(), best.indices.tolist(), strict=True):
-            guesses: list[Guess] = [
-                {"class": facts["classes"][number], "probability": share}
-                for number, share in zip(numbers, shares, strict=True)
-            ]
-            results.append({"picture": str(path), "classes": guesses})
+    results = list(classify_files(load_classifier(run, checkpoint), pictures, top))
     if as_json:
-        print_json(results)
+        print_json(
+            [
+                {
+                    "picture": str(path),
+                    "classes": [{"class": guess.name, "probability": guess.probability} for guess in guesses],
+                }
+                for path, guesses in zip(pictures, results, strict=True)
+            ]
+        )
         return
-    width = max(len(one["picture"]) for one in results)
-    for one in results:
-        shown = ", ".join(f"{guess['class']} {guess['probability']:.1%}" for guess in one["classes"])
-        print(f"{one['picture']:{width}}  {shown}")
+    width = max(len(str(path)) for path in pictures)
+    for path, guesses in zip(pictures, results, strict=True):
+        print(f"{path!s:{width}}  {', '.join(f'{guess.name} {guess.probability:.1%}' for guess in guesses)}")

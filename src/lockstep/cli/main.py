@@ -13,6 +13,7 @@ from lockstep.cli import (
     data_command,
     demo_command,
     evaluate_command,
+    export_command,
     init_command,
     plan_command,
     prove_command,
@@ -23,7 +24,7 @@ from lockstep.cli import (
     train_command,
     translate_command,
 )
-from lockstep.errors import LockstepError
+from lockstep.errors import LockstepError, missing
 from lockstep.notices import print_error
 
 app = typer.Typer(
@@ -42,6 +43,7 @@ app.command()(data_command.prepare)
 app.command()(train_command.train)
 app.command()(evaluate_command.evaluate)
 app.command()(translate_command.translate)
+app.command()(export_command.export)
 app.command()(classify_command.classify)
 app.command()(report_command.report)
 app.command()(prove_command.prove)
@@ -52,6 +54,12 @@ app.add_typer(study_command.app, name="study")
 app.add_typer(runs_command.app, name="runs")
 app.add_typer(data_command.app, name="data")
 app.add_typer(config_command.app, name="config")
+
+
+TRAIN_MODULES = ("torch", "safetensors", "tensorboard", "plotly", "jinja2", "psutil", "pynvml")
+EDGE_MODULES = ("ctranslate2", "fastapi", "uvicorn", "py3langid", "sacremoses", "onnxruntime", "PIL")
+EXTRAS = dict.fromkeys(TRAIN_MODULES, "train") | dict.fromkeys(EDGE_MODULES, "edge")
+"""The extra that brings a module which the base installation does not have."""
 
 
 def _print_version(is_wanted: bool) -> None:
@@ -76,5 +84,11 @@ def main() -> None:
     except LockstepError as error:
         print_error(error)
         sys.exit(error.code)
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        if name not in EXTRAS:
+            raise
+        print_error(missing("This command", name, EXTRAS[name]))
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -130,12 +130,12 @@ def _score(
     from lockstep.tasks.scoring import ScoringProgress
     from lockstep.tasks.translation import TranslationLoss, evaluate
     from lockstep.team import Team, pick_device
-    from lockstep.translate.decode import compute_chrf
-    from lockstep.translate.translator import Translator
+    from lockstep.translate.scores import compute_chrf
+    from lockstep.translate.torch_engine import load_torch_translator
 
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     alone = Team(0, 1, pick_device(config.train.device, 0))
-    translator = Translator.load(folder, dict(config.search.model_dump(mode="json")), str(alone.device))
+    translator = load_torch_translator([folder], dict(config.search.model_dump(mode="json")), str(alone.device))
     module = TranslationLoss(translator.model, label_smoothing=0.0).eval()
     with torch.inference_mode(), show_progress("scoring") as show:
         progress = ScoringProgress(alone, show=show)

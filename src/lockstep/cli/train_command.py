@@ -88,11 +88,11 @@ def run_training(
     from lockstep.run import environment_variables
     from lockstep.run.directory import RunDirectory
     from lockstep.train import worker
-    from lockstep.train.resume import check_resume, keep_cleaning
+    from lockstep.train.resume import check_resume, keep_behaviour
 
     begin = time.time()
     os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)  # before torch is imported
-    config = keep_cleaning(config, _read_recorded(run))
+    config = keep_behaviour(config, _read_recorded(run))
     if adopt_engine_environment():
         die_with_parent()
 

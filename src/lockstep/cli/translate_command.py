@@ -16,35 +16,47 @@ import typer
 if TYPE_CHECKING:
     from lockstep.translate.translator import TranslatedLine, Translator
 
-LINES_AT_ONCE = 512
+LINES_AT_ONCE = 4096
 MOST_NUMBERS = 5
 """Line numbers that a warning lists."""
 
 
 def translate(
-    run: Annotated[str, typer.Argument(help="A run folder or address, a checkpoint folder or a model folder.")],
+    run: Annotated[
+        str, typer.Argument(help="A run folder or address, a checkpoint, a model folder or an exported model.")
+    ],
     text: Annotated[
         list[str] | None, typer.Argument(help="A sentence to translate; default: --input or stdin.")
     ] = None,
     source: Annotated[
-        Path | None, typer.Option("--input", "-i", help="Text file with one sentence per line; default: stdin.")
+        Path | None,
+        typer.Option(
+            "--input", "-i", help="Text file with one sentence per line, also .gz, .xz, .zst or .bz2; default: stdin."
+        ),
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write to; default: stdout.")] = None,
     checkpoint: Annotated[
         Literal["best", "last"], typer.Option(help="Which checkpoint of the run: with the best score, or the newest.")
     ] = "best",
+    average: Annotated[
+        int, typer.Option(min=1, help="Use the mean of so many checkpoints of the run: the best or the last ones.")
+    ] = 1,
     beam: Annotated[int | None, typer.Option(min=1, help="Beam size; default: search.beam of the run.")] = None,
     length_penalty: Annotated[
         float | None, typer.Option(min=0.0, help="Length penalty; default: search.length_penalty of the run.")
     ] = None,
+    n_best: Annotated[
+        int,
+        typer.Option(min=1, help="Print so many translations of every line as `number ||| translation ||| score`."),
+    ] = 1,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per line, with source and translation.")
     ] = False,
 ) -> None:
     """Translate text with a trained model: a sentence, a file with one sentence per line, or what you type.
 
-    Every line of the input gives one line. A line that is longer than any sentence of the training text is translated
-    sentence by sentence, and a warning says so.
+    Every line of the input gives one line, in the same order. A line that is longer than any sentence of the training text
+    is translated sentence by sentence, and a warning says so.
 
     `lockstep translate runs/demo "The dog sleeps."`
 
@@ -53,22 +65,21 @@ def translate(
     from lockstep.errors import LockstepError
 
     _check_files(text or [], source, output)
-    from lockstep.cli.common import find_model_folder, share_cores
+    from lockstep.cli.common import share_cores
 
     share_cores()
-    from lockstep.remote.fetch_run import fetch_model
-    from lockstep.team import pick_device
-    from lockstep.translate.translator import Translator
+    from lockstep.data.text.compressed import open_unpacked
+    from lockstep.translate.load_model import load_translator
 
+    if n_best > 1 and beam is None:
+        beam = max(n_best, 5)
     overrides: dict[str, object] = {"beam": beam, "length_penalty": length_penalty}
     search = {name: value for name, value in overrides.items() if value is not None}
-    translator = Translator.load(
-        find_model_folder(fetch_model(run, checkpoint), checkpoint), search, str(pick_device("auto", 0))
-    )
+    translator = load_translator(run, checkpoint=checkpoint, average=average, search=search)
     partial = _find_partial(output)
     with ExitStack() as files:
         try:
-            read: BinaryIO = sys.stdin.buffer if source is None else files.enter_context(source.open("rb"))
+            read: BinaryIO = sys.stdin.buffer if source is None else files.enter_context(open_unpacked(source))
             write = sys.stdout if partial is None else files.enter_context(partial.open("w", encoding="utf-8"))
         except OSError as error:
             raise LockstepError(
@@ -77,7 +88,7 @@ def translate(
         if text:
             read = io.BytesIO(f"{' '.join(text)}\n".encode(errors="surrogateescape"))
         try:
-            _translate_lines(translator, read, write, as_json, str(source or "The input"))
+            _translate_lines(translator, read, write, as_json, n_best, source)
             write.flush()
         except BrokenPipeError:  # for example `| head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -119,24 +130,25 @@ def _check_files(text: list[str], source: Path | None, output: Path | None) -> N
         raise LockstepError(f"{output} is the input as well.", "Choose another --output.", code=2)
 
 
-def _translate_lines(translator: "Translator", read: BinaryIO, write: TextIO, as_json: bool, name: str) -> None:
+def _translate_lines(
+    translator: "Translator", read: BinaryIO, write: TextIO, as_json: bool, n_best: int, source: Path | None
+) -> None:
     """Translates every line of `read`, and warns once at the end about lines that were too long; after each line if a
     person types."""
-    import json
-
     from lockstep.notices import warn
 
     is_interactive = read.isatty()
     if is_interactive:
         print("Type a sentence and press Enter; Ctrl-D ends.", file=sys.stderr)
     long_lines = _LongLines(translator.limit)
-    with _FileProgress(read, write) as progress:
-        results = translator.stream(_decode(read, name), 1 if is_interactive else LINES_AT_ONCE, progress.add_bytes)
-        for number, (source, translation) in enumerate(results, start=1):
-            result = {"source": source, "translation": translation.text}
-            print(json.dumps(result, ensure_ascii=False) if as_json else translation.text, file=write)
+    with _FileProgress(read, write, source is not None) as progress:
+        chunk = 1 if is_interactive else LINES_AT_ONCE
+        results = translator.stream(_decode(read, str(source or "The input")), chunk, progress.add_bytes, n_best)
+        for number, (line, translation) in enumerate(results, start=1):
+            for shown in _format(number, line, translation, as_json, n_best):
+                print(shown, file=write)
             long_lines.add(number, translation)
-            progress.add_line()
+            progress.add_line(translation.pieces)
             if is_interactive:
                 write.flush()
                 for sentence in long_lines.describe():
@@ -144,6 +156,22 @@ def _translate_lines(translator: "Translator", read: BinaryIO, write: TextIO, as
                 long_lines = _LongLines(translator.limit)
     for sentence in long_lines.describe():
         warn(sentence)
+    progress.print_speed()
+
+
+def _format(number: int, source: str, translation: "TranslatedLine", as_json: bool, n_best: int) -> Iterator[str]:
+    """Yields the lines to print for a line of the input."""
+    import json
+
+    if as_json:
+        result: dict[str, object] = {"source": source, "translation": translation.text}
+        if n_best > 1:
+            result["translations"] = [{"text": one.text, "score": one.score} for one in translation.candidates]
+        yield json.dumps(result, ensure_ascii=False)
+    elif n_best > 1:
+        yield from (f"{number} ||| {one.text} ||| {one.score:.4f}" for one in translation.candidates)
+    else:
+        yield translation.text
 
 
 def _decode(read: BinaryIO, name: str) -> Iterator[str]:
@@ -211,16 +239,17 @@ def _list_lines(numbers: list[int]) -> str:
 class _FileProgress:
     """A bar on stderr while a file is translated, unless the translations go to the same terminal."""
 
-    def __init__(self, read: BinaryIO, write: TextIO) -> None:
+    def __init__(self, read: BinaryIO, write: TextIO, is_named: bool) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
         size = _measure_file(read)
+        self._is_file = size is not None or is_named  # the size of compressed text is not known
         columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-        is_hidden = not size or not sys.stderr.isatty() or write.isatty()
+        is_hidden = not self._is_file or size == 0 or not sys.stderr.isatty() or write.isatty()
         self._bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=is_hidden)
         self._task = self._bar.add_task("starting", total=size)
-        self._begin, self._lines = time.monotonic(), 0
+        self._begin, self._lines, self._pieces = time.monotonic(), 0, 0
 
     def __enter__(self) -> "_FileProgress":
         self._bar.start()
@@ -232,10 +261,18 @@ class _FileProgress:
     def add_bytes(self, count: int) -> None:
         self._bar.advance(self._task, count)
 
-    def add_line(self) -> None:
+    def add_line(self, pieces: int) -> None:
         self._lines += 1
+        self._pieces += pieces
         rate = self._lines / (time.monotonic() - self._begin)
         self._bar.update(self._task, advance=1, description=f"{self._lines:,} lines, {rate:,.0f} lines/s")
+
+    def print_speed(self) -> None:
+        """Prints how fast a file was translated."""
+        if self._is_file:
+            seconds = time.monotonic() - self._begin
+            rate = f"{self._pieces / seconds:,.0f} target pieces/s"
+            print(f"Translated {self._lines:,} lines in {seconds:.1f} s: {rate}.", file=sys.stderr)
 
 
 def _measure_file(read: BinaryIO) -> int | None:

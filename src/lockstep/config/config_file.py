@@ -113,15 +113,18 @@ def read_yaml(path: Path) -> dict[str, Any]:
     from_run = path.name == run.config.name and run.choices.exists()
     drop_ignored(tree, from_run)
     if from_run:
-        keep_first_cleaning(tree)
+        keep_first_behaviour(tree)
     return tree
 
 
-def keep_first_cleaning(tree: Tree) -> None:
-    """Sets data.cleaning to 1 in the recorded config of a run of version 0.1.0, which did not have this setting."""
-    data = tree.get("data")
+def keep_first_behaviour(tree: Tree) -> None:
+    """Sets data.cleaning and search.normalise in the recorded config of a run of version 0.1.0, which did not have these
+    settings."""
+    data, search = tree.get("data"), tree.setdefault("search", {})
     if isinstance(data, dict):
         data.setdefault("cleaning", 1)
+    if isinstance(search, dict):
+        search.setdefault("normalise", "gnmt")
 
 
 def _refuse_duplicates(root: yaml.Node | None, path: Path) -> None:

@@ -36,9 +36,9 @@ def fetch_run(url: str, with_scalars: bool = False, with_manifests: bool = False
     return folder
 
 
-def fetch_model(place: str | Path, which: Literal["best", "last"]) -> Path:
-    """Returns a local folder for `find_model`, which has the model of a run, a checkpoint or a model folder. A local
-    `place` is returned as it is."""
+def fetch_model(place: str | Path, which: Literal["best", "last"], average: int = 1) -> Path:
+    """Returns a local folder for `find_model`, which has the model of a run, a checkpoint or a model folder; to `average`
+    more than one, those of all checkpoints. A local `place` is returned as it is."""
     if not is_remote(place):
         return Path(place)
     url = str(place)
@@ -50,11 +50,13 @@ def fetch_model(place: str | Path, which: Literal["best", "last"]) -> Path:
     elif model:
         _fetch_all(store, folder, model)
     else:
-        _fetch_best_or_last(store, folder, which, list(objects))
+        _fetch_checkpoints(store, folder, which, list(objects), average)
     return folder
 
 
-def _fetch_best_or_last(store: Store, folder: Path, which: Literal["best", "last"], objects: list[str]) -> None:
+def _fetch_checkpoints(
+    store: Store, folder: Path, which: Literal["best", "last"], objects: list[str], average: int
+) -> None:
     fetch_run(store.url)
     _fetch_manifests(store, folder, objects)
     checkpoints = list_all(folder / "checkpoints")
@@ -62,12 +64,12 @@ def _fetch_best_or_last(store: Store, folder: Path, which: Literal["best", "last
         raise LockstepError(
             f"There is no trained model in {store.url}.", "Name a run with a checkpoint, or train one first.", code=2
         )
-    saved = choose(checkpoints, which).saved
-    if saved.damage("model/") is not None:
-        files = [f"checkpoints/{saved.path.name}/{name}" for name in saved.manifest["files"]]
-        _fetch_all(store, folder, [name for name in files if "/model/" in name and name in objects])
-    if damage := saved.damage("model/"):
-        raise LockstepError(f"{saved.path.name} of {store.url} is damaged: {damage}.", "Take another checkpoint.")
+    for saved in checkpoints if average > 1 else [choose(checkpoints, which).saved]:
+        if saved.damage("model/") is not None:
+            files = [f"checkpoints/{saved.path.name}/{name}" for name in saved.manifest["files"]]
+            _fetch_all(store, folder, [name for name in files if "/model/" in name and name in objects])
+        if damage := saved.damage("model/"):
+            raise LockstepError(f"{saved.path.name} of {store.url} is damaged: {damage}.", "Take another checkpoint.")
 
 
 def _fetch_manifests(store: Store, folder: Path, objects: list[str]) -> None:

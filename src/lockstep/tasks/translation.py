@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -24,8 +25,9 @@ from lockstep.tasks.piece_matches import PieceMatches
 from lockstep.tasks.scoring import ScoringProgress, assign_longest_first
 from lockstep.tasks.task import Autocast, Scores, write_model
 from lockstep.team import Team
-from lockstep.translate.decode import compute_bleu, search_packed
-from lockstep.translate.search import find_limits
+from lockstep.translate.scores import compute_bleu
+from lockstep.translate.search import Decodable, search
+from lockstep.translate.search_engine import find_limits
 from lockstep.translate.search_settings import SearchSettings
 
 
@@ -237,8 +239,10 @@ class PartScorer:
             self.progress.update(self.done + ended)
 
         begin = time.perf_counter()
-        source = batch.source, batch.source_layout
-        pieces = search_packed(model, *source, self.search, self.vocabulary, on_position)
+        decodable = cast(Decodable[Any, Any], model)
+        marks = self.vocabulary.bos, self.vocabulary.eos
+        best = search(decodable, batch.source, batch.source_layout.lengths, self.search, *marks, on_position)
+        pieces = [hypotheses[0].ids for hypotheses in best]
         self.search_seconds += time.perf_counter() - begin
         lengths = self.pairs.target.lengths[part]
         self.reference_work += STEP_COST * int(lengths.max()) + int(lengths.sum())

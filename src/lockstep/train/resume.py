@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 import yaml
 
 from lockstep.ablation import Ablation
-from lockstep.config import RunConfig, build, differences, keep_first_cleaning, read_yaml
+from lockstep.config import RunConfig, build, differences, keep_first_behaviour, read_yaml
 from lockstep.errors import LockstepError
 from lockstep.files import read_json, write_atomically, write_json
 from lockstep.remote.place import is_remote
@@ -43,18 +43,24 @@ def check_resume(run: RunDirectory, config: RunConfig) -> None:
         )
 
 
-def keep_cleaning(config: RunConfig, recorded: bytes | None) -> RunConfig:
-    """Returns the config with the data.cleaning of the run that it continues, unless it sets another one itself. So a
-    config file of an earlier version continues its runs. `recorded` is the run's config.yaml, if there is one."""
-    if recorded is None or config.data.images is not None or "cleaning" in config.data.model_fields_set:
+def keep_behaviour(config: RunConfig, recorded: bytes | None) -> RunConfig:
+    """Returns the config with the data.cleaning and search.normalise of the run that it continues, unless it sets others
+    itself. So a config file of an earlier version continues its runs. `recorded` is the run's config.yaml, if there is
+    one."""
+    if recorded is None:
         return config
     try:
         tree = yaml.safe_load(recorded)
-        keep_first_cleaning(tree)
-        data = config.data.model_copy(update={"cleaning": int(tree["data"]["cleaning"])})
+        keep_first_behaviour(tree)
+        if config.data.images is None and "cleaning" not in config.data.model_fields_set:
+            data = config.data.model_copy(update={"cleaning": int(tree["data"]["cleaning"])})
+            config = config.model_copy(update={"data": data})
+        if "normalise" not in config.search.model_fields_set:
+            search = config.search.model_copy(update={"normalise": tree["search"]["normalise"]})
+            config = config.model_copy(update={"search": search})
     except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError):
         return config  # `check_resume` reports a damaged file
-    return config.model_copy(update={"data": data})
+    return config
 
 
 def check_foreign(run: RunDirectory) -> None:

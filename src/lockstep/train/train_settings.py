@@ -21,9 +21,11 @@ class TrainSettings(Settings):
     checkpoint_every: int = Field(1000, ge=1)
     """Steps between two checkpoints; the last step is always saved too. A crash loses at most this many steps."""
     keep_last: int = Field(2, ge=1)
-    """How many of the newest checkpoints to keep."""
+    """How many of the newest checkpoints to keep. `--checkpoint last --average N` of translate, evaluate and export takes
+    the mean of the last N and needs N here; each takes three times the size of the model on disk."""
     keep_best: int = Field(1, ge=0)
-    """How many of the checkpoints with the best validation scores to keep as well. A new best score is always saved."""
+    """How many of the checkpoints with the best validation scores to keep as well. A new best score is always saved. For
+    `--average N` of the best ones, set it to N."""
     start_from: Place | None = None
     """Fine-tuning: start with the weights of another run instead of random ones, and use its vocabulary and model sizes. A
     run (its best checkpoint), a checkpoint or a model folder, or an address of one. The run has its own schedule and steps.

@@ -9,7 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lockstep.models import decoding, kernels
 from lockstep.models.packed import Layout
+from lockstep.translate.search_engine import Hypothesis, find_limits
 from lockstep.translate.search_settings import SearchSettings
 
 
@@ -43,24 +45,25 @@ def search(
     bos: int,
     eos: int,
     on_position: Callable[[int], None] = lambda done: None,
-) -> list[list[int]]:
-    """Returns the best translation of every packed source sentence, without its end mark.
+    n_best: int = 1,
+) -> list[list[Hypothesis]]:
+    """Returns the `n_best` translations of every packed source sentence, the best first; fewer if fewer ended.
 
     A sentence leaves the batch when it is done, so that later steps compute only the others. `on_position` is called after
     each position with the number of sentences that are done; it may raise to end the search.
     """
     layout = Layout.from_lengths(lengths).to(ids.device)
     caches = model.start(model.encode(ids, layout), layout, settings.beam)
-    beams = _Beams.start(lengths, settings, bos, eos, ids.device)
-    results: list[list[int]] = [[] for _ in range(len(lengths))]
+    beams = _Beams.start(lengths, settings, bos, eos, ids.device, n_best)
+    results: list[list[Hypothesis]] = [[] for _ in range(len(lengths))]
     for position in range(int(beams.limits.max())):
-        logits = model.step(beams.words[:, :, -1], position, caches).float()  # [rows, beam, vocabulary]
+        logits = model.step(beams.words[:, :, -1], position, caches)  # [rows, beam, vocabulary]
         hypotheses = beams.extend(logits)  # [rows, beam]
         is_done = beams.are_done()
         remaining: Tensor | None = None
         if bool(is_done.any()):
-            for sentence, words in beams.best_words(is_done):
-                results[sentence] = words
+            for sentence, best in beams.list_best(is_done):
+                results[sentence] = best
             remaining = (~is_done).nonzero().squeeze(1)
             if len(remaining) == 0:
                 break
@@ -70,13 +73,6 @@ def search(
             cache.select(hypotheses.flatten(), remaining)
         on_position(len(lengths) - len(beams.sentences))
     return results
-
-
-def find_limits(lengths: np.ndarray, settings: SearchSettings) -> np.ndarray:
-    """Returns the most words that the translation of each sentence may have, with its end mark, from the words of the
-    sentences."""
-    limits = (torch.from_numpy(np.asarray(lengths)) * settings.max_ratio + 10).long().numpy()
-    return limits if settings.max_words is None else limits.clip(max=settings.max_words)
 
 
 @dataclass
@@ -92,9 +88,12 @@ class _Beams:
     ended_words: Tensor  # [rows, beam, 1 + length] padded with end marks
     settings: SearchSettings
     eos: int
+    n_best: int
 
     @classmethod
-    def start(cls, lengths: np.ndarray, settings: SearchSettings, bos: int, eos: int, device: torch.device) -> "_Beams":
+    def start(
+        cls, lengths: np.ndarray, settings: SearchSettings, bos: int, eos: int, device: torch.device, n_best: int
+    ) -> "_Beams":
         rows, beam = len(lengths), settings.beam
         scores = torch.full((rows, beam), -torch.inf, device=device)
         scores[:, 0] = 0.0  # all hypotheses start equal, so only one of them may branch
@@ -107,6 +106,7 @@ class _Beams:
             ended_words=torch.full((rows, beam, 1), eos, device=device),
             settings=settings,
             eos=eos,
+            n_best=n_best,
         )
 
     @property
@@ -122,8 +122,7 @@ class _Beams:
         `beam`; those that end compete with those that ended before.
         """
         rows, beam, vocabulary = logits.shape
-        scores = self.scores.unsqueeze(-1) + logits.log_softmax(-1)  # [rows, beam, vocabulary]
-        top, flat = scores.flatten(1).topk(2 * beam, dim=1)  # [rows, 2 * beam]
+        top, flat = self._find_best(logits, 2 * beam)  # [rows, 2 * beam]
         origin, word = flat // vocabulary, flat % vocabulary
         words = torch.cat([_take_rows(self.words, origin), word[..., None]], dim=2)  # [rows, 2 * beam, 1 + length]
         ends = word == self.eos
@@ -131,6 +130,12 @@ class _Beams:
         self.scores, best = top.masked_fill(ends, -torch.inf).topk(beam, dim=1)
         self.words = _take_rows(words, best)
         return torch.arange(rows, device=logits.device)[:, None] * beam + origin.gather(1, best)
+
+    def _find_best(self, logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        if decoding.are_kernels_used(logits) and logits.dtype in kernels.HALF:
+            return decoding.find_best_words(logits, self.scores, count)
+        scores = self.scores.unsqueeze(-1) + logits.float().log_softmax(-1)  # [rows, beam, vocabulary]
+        return scores.flatten(1).topk(count, dim=1)
 
     def _merge_ended(self, scores: Tensor, words: Tensor, ends: Tensor) -> None:
         """Keeps the best `beam` of the old and the new ended hypotheses. Only continuations within the beam may end."""
@@ -142,18 +147,25 @@ class _Beams:
         self.ended_words = _take_rows(all_words, best)
 
     def are_done(self) -> Tensor:
-        """Returns `[rows]`: true when `beam` hypotheses have ended, when no other can still win, or at the limit."""
+        """Returns `[rows]`: true when `beam` hypotheses have ended, when no other can be among the `n_best`, or at the
+        limit."""
         # The best score that a hypothesis can still reach is its current one with the penalty of the longest length.
         best_possible = self._penalize(self.scores[:, 0], self.limits)
         is_full = self.ended_scores[:, -1] > -torch.inf
-        return (self.ended_scores[:, 0] > best_possible) | is_full | (self.length >= self.limits)
+        return (self.ended_scores[:, self.n_best - 1] > best_possible) | is_full | (self.length >= self.limits)
 
-    def best_words(self, rows: Tensor) -> Iterator[tuple[int, list[int]]]:
-        """Yields the sentence and the best translation of each selected row; an unfinished one when none has ended."""
-        none_ended = self.ended_scores[:, 0] == -torch.inf
-        best = torch.where(none_ended[:, None], self.words[:, 0], self.ended_words[:, 0])  # [rows, 1 + length]
-        for sentence, (_, *words) in zip(self.sentences[rows].tolist(), best[rows].tolist(), strict=True):
-            yield sentence, words[: words.index(self.eos)] if self.eos in words else words
+    def list_best(self, rows: Tensor) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """Yields the sentence and the best translations of each selected row; unfinished ones where too few ended."""
+        unfinished = self._penalize(self.scores, self.length)
+        scores = torch.cat([self.ended_scores, unfinished], dim=1)[rows].tolist()
+        words = torch.cat([self.ended_words, self.words], dim=1)[rows].tolist()
+        for sentence, row_scores, row_words in zip(self.sentences[rows].tolist(), scores, words, strict=True):
+            candidates = [
+                Hypothesis(ids[1 : ids.index(self.eos, 1)] if self.eos in ids[1:] else ids[1:], score)
+                for ids, score in zip(row_words, row_scores, strict=True)
+                if score > -torch.inf
+            ]
+            yield sentence, candidates[: self.n_best]
 
     def select(self, rows: Tensor) -> None:
         """Keeps these rows."""
@@ -162,7 +174,10 @@ class _Beams:
         self.ended_scores, self.ended_words = self.ended_scores[rows], self.ended_words[rows]
 
     def _penalize(self, scores: Tensor, length: Tensor | int) -> Tensor:
-        return scores / ((5.0 + length) / 6.0) ** self.settings.length_penalty
+        """Divides by the penalty of a translation of `length` words, with its end mark."""
+        if self.settings.normalise == "gnmt":
+            return scores / ((5.0 + length) / 6.0) ** self.settings.length_penalty
+        return scores / length**self.settings.length_penalty
 
 
 def _take_rows(values: Tensor, index: Tensor) -> Tensor:

@@ -151,6 +151,14 @@ class Vocabulary:
     def digest(self) -> str:
         return hashlib.sha256(self.model).hexdigest()
 
+    @cached_property
+    def pieces(self) -> list[str]:
+        """The text of every piece, by its id."""
+        return [str(self._processor.id_to_piece(i)) for i in range(self.size)]
+
+    def to_pieces(self, ids: Sequence[int]) -> list[str]:
+        return [self.pieces[i] for i in ids]
+
     def encode(self, texts: Sequence[str], threads: int = 1) -> list[list[int]]:
         """Returns the piece ids of each text, without special tokens. `threads` does not change the result."""
         clean = [normalize_text(text) if self._normalizes else " ".join(text.split()) for text in texts]

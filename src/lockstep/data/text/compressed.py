@@ -2,13 +2,17 @@
 
 import bz2
 import gzip
+import io
 import lzma
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from lockstep.errors import LockstepError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 ENDINGS = (".gz", ".xz", ".zst", ".bz2")
 BLOCK_BYTES = 1 << 20
@@ -33,6 +37,34 @@ def read_blocks(path: Path) -> Iterator[bytes]:
         if error.errno is None:  # bz2 reports invalid data this way
             raise _damage_error(path, error) from None
         raise LockstepError(f"{path} cannot be read: {error.strerror}.", "Check the disk, or copy it again.") from None
+
+
+def open_unpacked(path: Path) -> BinaryIO:
+    """Opens a file, compressed or not, to read its uncompressed lines. An uncompressed one is the file itself."""
+    if not path.name.endswith(ENDINGS):
+        return path.open("rb")
+    return io.BufferedReader(_BlockStream(path))
+
+
+class _BlockStream(io.RawIOBase):
+    """The uncompressed content as a stream."""
+
+    def __init__(self, path: Path) -> None:
+        self._blocks, self._rest = read_blocks(path), b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer", /) -> int:
+        view = memoryview(buffer).cast("B")
+        while not self._rest:
+            block = next(self._blocks, None)
+            if block is None:
+                return 0
+            self._rest = block
+        part, self._rest = self._rest[: len(view)], self._rest[len(view) :]
+        view[: len(part)] = part
+        return len(part)
 
 
 def permission_error(path: Path) -> LockstepError:

@@ -144,6 +144,13 @@ def find_code(name: str) -> str | None:
     return _CODES.get(plain) or (plain if plain in _SCRIPT_OF else None)
 
 
+def name_language(language: str) -> str:
+    """Returns the English name of a language, such as German for de and de-AT; its code if the name is not known."""
+    base = split_code(language)[0]
+    listed = (names.split() for names in _NAMES.split(", "))
+    return next((names[1].title() for names in listed if names[0] == base), language)
+
+
 def is_known(language: str) -> bool:
     """Is this the code of a language that Lockstep or py3langid knows?"""
     base = split_code(language)[0]

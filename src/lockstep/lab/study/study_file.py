@@ -11,7 +11,7 @@ from typing import TypedDict
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
-from lockstep.config import drop_ignored, keep_first_cleaning
+from lockstep.config import drop_ignored, keep_first_behaviour
 from lockstep.errors import LockstepError
 from lockstep.files import disk_error, read_json, write_json
 from lockstep.lab.study.cells import Cell, CellFacts, Matrix, MatrixFacts
@@ -141,7 +141,7 @@ def _read(folder: Path) -> Study | None:
             raise LockstepError(f"{path} has the unknown format {facts['format']}.", "Measure the study again.", code=2)
         trials = [MeasuredTrial.from_dict(trial) for trial in facts["trials"]]
         drop_ignored(facts["settings"]["job"], from_run=True)
-        keep_first_cleaning(facts["settings"]["job"])
+        keep_first_behaviour(facts["settings"]["job"])
         study = Study(folder, facts["settings"], facts["environment"], trials, bool(facts["finished"]))
         assert study.matrix.list_cells()
         return study
