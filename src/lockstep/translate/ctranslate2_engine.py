@@ -15,9 +15,7 @@ from lockstep.translate.search_settings import SearchSettings
 from lockstep.translate.translator import Translator
 
 GROUP_WORDS = 1024
-"""Source words of sentences that CTranslate2 decodes together. Tuned with benchmarks/translate.py."""
-LONG_BATCH = 64
-"""Sentences from which on every core translates a batch of its own. Fewer sentences are divided among all cores."""
+"""Most source words of sentences that CTranslate2 decodes together. Tuned with benchmarks/translate.py."""
 
 
 class CTranslate2Engine:
@@ -28,34 +26,18 @@ class CTranslate2Engine:
     def __init__(self, folder: Path, pieces: list[str], positions: int, device: str = "auto") -> None:
         self._pieces, self._positions = pieces, positions
         self._ids = {piece: i for i, piece in enumerate(pieces)}
-        self._folder, self._device = folder, device
-        self._single = self._open(1)
-        self._parallel: Any | None = None
-
-    def _open(self, workers: int) -> Any:
+        self._cores = len(os.sched_getaffinity(0))
         ctranslate2 = import_ctranslate2()
-        cores = len(os.sched_getaffinity(0))
         try:
-            return ctranslate2.Translator(
-                str(self._folder),
-                device=self._device,
-                inter_threads=workers,
-                intra_threads=max(1, cores // workers),
+            # Every core translates a group of its own. Several threads for one group are faster by at most a third, and
+            # ten times slower beside other programs.
+            self._translator = ctranslate2.Translator(
+                str(folder), device=device, inter_threads=self._cores, intra_threads=1
             )
         except (RuntimeError, ValueError) as error:
             raise LockstepError(
-                f"CTranslate2 cannot load the model in {self._folder}: {error}.", "Export the run again."
+                f"CTranslate2 cannot load the model in {folder}: {error}.", "Export the run again."
             ) from None
-
-    def _choose(self, sentences: int) -> Any:
-        """Returns the translator for so many sentences: one that uses all cores for a batch, or one batch for every core,
-        which is faster when there are many."""
-        cores = len(os.sched_getaffinity(0))
-        if sentences < LONG_BATCH or cores == 1 or self._single.device != "cpu":
-            return self._single
-        if self._parallel is None:
-            self._parallel = self._open(cores)
-        return self._parallel
 
     def search(
         self,
@@ -73,7 +55,8 @@ class CTranslate2Engine:
         refuse_many(n_best, settings.beam)
         results: list[list[Hypothesis]] = [[] for _ in sentences]
         limits = self._find_limits(sentences, settings)
-        groups = divide(sentences, GROUP_WORDS)
+        words = sum(len(sentence) + 1 for sentence in sentences)
+        groups = divide(sentences, min(GROUP_WORDS, -(-words // self._cores)))
         for group, best in self._run(groups, sentences, limits, settings, n_best, with_attention):
             for i, hypotheses in zip(group, best, strict=True):
                 results[i] = hypotheses
@@ -106,9 +89,8 @@ class CTranslate2Engine:
         with_attention: bool,
     ) -> Iterator[tuple[Integers, list[list[Hypothesis]]]]:
         """Translates the groups on all cores and yields them in order."""
-        translator = self._choose(sum(map(len, groups)))
         pending = [
-            translator.translate_batch(
+            self._translator.translate_batch(
                 [[self._pieces[piece] for piece in sentences[i]] for i in group],
                 asynchronous=True,
                 beam_size=settings.beam,
