@@ -1,5 +1,7 @@
 """The exception for every error that a user can correct."""
 
+from importlib.util import find_spec
+
 
 class LockstepError(Exception):
     """A sentence that says what went wrong, and another one that says what to do about it.
@@ -28,3 +30,13 @@ def missing(what: str, package: str, extra: str) -> LockstepError:
     return LockstepError(
         f"{what} needs {package}, which is not installed.", f"Install it: pip install 'lockstep-train[{extra}]'", code=2
     )
+
+
+def require(what: str, package: str, extra: str) -> None:
+    """Raises the error of `missing` if a package is not installed. It is not imported, which may take a second."""
+    try:
+        is_installed = find_spec(package) is not None
+    except ValueError:  # something has replaced it
+        is_installed = False
+    if not is_installed:
+        raise missing(what, package, extra)

@@ -81,6 +81,9 @@ def run_training(
 ) -> None:
     """Trains in this process, in worker processes, or as one worker of torchrun or mpirun; then prints the summary."""
     from lockstep.cli.common import prepare_corpus
+    from lockstep.errors import require
+
+    require("Training", "torch", "train")
     from lockstep.launch.engine import adopt_engine_environment
     from lockstep.notices import print_error
     from lockstep.process import die_with_parent, run_then_exit
