@@ -38,7 +38,7 @@ def argos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of an environment with Argos Translate."""
     folder = tmp_path_factory.mktemp("argos") / "venv"
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    install = [folder / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check"]
+    install = [str(folder / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check"]
     needed = ["ctranslate2>=4.8,<5", "sentencepiece<0.3", "packaging", "minisbd"]
     for words in (["--no-deps", "argostranslate==1.11.0"], needed):
         result = subprocess.run([*install, *words], capture_output=True, text=True, check=False)

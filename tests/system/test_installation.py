@@ -40,7 +40,8 @@ def test_the_edge_extra_brings_no_torch_and_translates(export_folder: Path, tmp_
         (source / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(root / path, source / path)
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
-    install = [python, "-m", "pip", "install", "--quiet", "-c", source / "constraints.txt", f"{source}[edge]"]
+    constraints = ["-c", str(source / "constraints.txt")]
+    install = [str(python), "-m", "pip", "install", "--quiet", *constraints, f"{source}[edge]"]
     result = subprocess.run(install, capture_output=True, text=True, check=False)
     if result.returncode:
         pytest.skip(f"The extra cannot be installed here: {result.stderr.strip().splitlines()[-1]}")

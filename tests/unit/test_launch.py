@@ -14,6 +14,7 @@ from lockstep.errors import LockstepError, PortTaken
 from lockstep.files import write_json
 from lockstep.launch import fixed
 from lockstep.launch.engine import adopt_engine_environment
+from lockstep.launch.fixed import FixedLaunch
 from lockstep.launch.fork_server import ForkServer, Target
 from lockstep.run.directory import RunDirectory
 from lockstep.team import pick_device
@@ -35,7 +36,7 @@ def worker(*ends: str) -> Target:
 
 def failure(*ends: str, servers: int = 0) -> LockstepError:
     with pytest.raises(LockstepError) as caught:
-        fixed.launch_fixed(worker(*ends), len(ends) - servers, servers)
+        fixed.launch_fixed(worker(*ends), FixedLaunch(len(ends) - servers, servers))
     return caught.value
 
 
@@ -71,13 +72,13 @@ def test_a_port_that_is_taken_is_chosen_again_and_told_when_it_still_is() -> Non
 def test_a_port_that_was_taken_meanwhile_is_chosen_again(monkeypatch: pytest.MonkeyPatch) -> None:
     ports: list[int] = []
 
-    def once(server: ForkServer, workers: int, servers: int, port: int, expendable: range, stop_seconds: int) -> None:
+    def once(server: ForkServer, launch: FixedLaunch, port: int, deaths: fixed.Deaths) -> None:
         ports.append(port)
         if len(ports) == 1:
             raise PortTaken("Port 1 is already in use.")
 
     monkeypatch.setattr(fixed, "_launch_once", once)
-    fixed.launch_fixed(worker(), 2)
+    fixed.launch_fixed(worker(), FixedLaunch(2))
     assert len(ports) == 2
 
 
@@ -102,19 +103,22 @@ def test_a_worker_that_hangs_after_another_s_end_is_not_left_behind(tmp_path: Pa
 def test_a_signal_is_passed_on_also_to_those_that_do_not_listen_yet(tmp_path: Path) -> None:
     slow = "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.5), os._exit(0)))"
     tell = "os.kill(int(os.environ['LOCKSTEP_LAUNCHER']), signal.SIGTERM)"
-    assert fixed.launch_fixed(worker(f"{slow}; {tell}; time.sleep(600)", "time.sleep(600)"), 2) == signal.SIGTERM
+    assert (
+        fixed.launch_fixed(worker(f"{slow}; {tell}; time.sleep(600)", "time.sleep(600)"), FixedLaunch(2))
+        == signal.SIGTERM
+    )
 
 
 def test_the_others_may_do_without_any_but_the_first() -> None:
     die = "os.kill(os.getpid(), signal.SIGKILL)"
-    assert fixed.launch_fixed(worker("time.sleep(0.5)", die), 2, can_lose_workers=True) is None
+    assert fixed.launch_fixed(worker("time.sleep(0.5)", die), FixedLaunch(2, can_lose_workers=True)) is None
     with pytest.raises(LockstepError, match="Worker 0"):
-        fixed.launch_fixed(worker(die, "time.sleep(0.5)"), 2, can_lose_workers=True)
+        fixed.launch_fixed(worker(die, "time.sleep(0.5)"), FixedLaunch(2, can_lose_workers=True))
 
 
 def test_the_others_may_do_without_one_that_has_no_memory_left(capfd: pytest.CaptureFixture[str]) -> None:
     full = "tell_launcher(OutOfMemory('Worker ran out of memory.', 'Take more.')); raise SystemExit(1)"
-    assert fixed.launch_fixed(worker("time.sleep(0.5)", full), 2, can_lose_workers=True) is None
+    assert fixed.launch_fixed(worker("time.sleep(0.5)", full), FixedLaunch(2, can_lose_workers=True)) is None
     assert "ended with exit code 1 (out of memory); the others continue." in capfd.readouterr().err
     assert failure("time.sleep(0.5)", full).message == "Worker ran out of memory."
 

@@ -184,10 +184,20 @@ def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int
 
         resilient, patience = config.strategy, config.train.timeout_seconds
         return launch_elastic(target, workers, resilient.restarts, resilient.dead_after_seconds, patience, port)
-    from lockstep.launch.fixed import launch_fixed
+    from lockstep.launch.fixed import FixedLaunch, launch_fixed
 
     is_async = servers > 0 and config.strategy.name == "server" and config.strategy.mode == "async"
-    return launch_fixed(target, workers, servers, port, can_lose_workers=is_async)
+    settings = config.train
+    launch = FixedLaunch(
+        workers,
+        servers,
+        port,
+        can_lose_workers=is_async,
+        restarts=settings.restarts,
+        stall_seconds=min(settings.stall_seconds, 0.9 * settings.timeout_seconds),
+        start_seconds=settings.timeout_seconds,
+    )
+    return launch_fixed(target, launch)
 
 
 def _check_crowd(processes: int) -> None:
@@ -239,13 +249,12 @@ def _close(run: str | Path, as_json: bool, show: bool, stop_signal: int | None, 
     """Prints the summary and writes the report. A run that a signal stopped ends with the exit code of that signal."""
     from dataclasses import replace
 
-    from rich.console import Console
-
     from lockstep.ablation import read_ablation
     from lockstep.cli.common import print_json, summary_table
     from lockstep.cli.report_command import write_closing_report
     from lockstep.explain.summary import summarise
     from lockstep.remote.place import working_folder
+    from lockstep.safe_console import SafeConsole
 
     summary = replace(summarise(working_folder(run)), run=str(run))
     if stop_signal is not None and (summary.ended is None or summary.ended < begin):
@@ -259,7 +268,7 @@ def _close(run: str | Path, as_json: bool, show: bool, stop_signal: int | None, 
     if as_json:
         print_json(summary.as_dict() | {"report": report and str(report)})
     elif show:
-        Console().print(summary_table(summary, report))
+        SafeConsole().print(summary_table(summary, report))
     if summary.state == "stopped":
         print(f"Stopped at step {summary.step:,} and saved. The same command continues from there.", file=sys.stderr)
         sys.exit(128 + signal.Signals[summary.stop_signal or "SIGTERM"])

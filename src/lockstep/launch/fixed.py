@@ -1,4 +1,4 @@
-"""Runs a fixed set of workers and servers on this machine: when one that the others need fails, the run ends.
+"""Runs a fixed set of workers and servers on this machine: when one that the others need fails, all start again.
 
 Several machines have engines of their own (torchrun, mpirun, Slurm), which start `lockstep train` themselves. torch's
 elastic agent could do the work of this module, but importing it takes as long as importing torch in a worker.
@@ -8,10 +8,13 @@ import errno
 import signal
 import socket
 import tempfile
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep.errors import LockstepError, PortTaken
 from lockstep.launch.fork_server import ForkServer, Target
+from lockstep.launch.stall_watch import Stall, StallWatch, WatchedWorker
 from lockstep.launch.supervisor import RESUME, ChildProcess, Supervisor
 from lockstep.notices import warn
 from lockstep.run import environment_variables
@@ -41,51 +44,163 @@ def choose_threads(processes: int) -> str:
     return str(environment_variables.threads_per_process(processes))
 
 
-def launch_fixed(
-    target: Target,
-    workers: int,
-    servers: int = 0,
-    port: int = 0,
-    can_lose_workers: bool = False,
-    stop_seconds: int = STOP_SECONDS,
-) -> int | None:
+class WorkerDied(LockstepError):
+    """A worker died without saying why, or stood still: another launch may succeed."""
+
+
+@dataclass(frozen=True)
+class FixedLaunch:
+    """What is launched, and how failures are handled. The servers have the last ranks."""
+
+    workers: int
+    servers: int = 0
+    port: int = 0
+    can_lose_workers: bool = False  # continue after the death of any worker but the first
+    stop_seconds: int = STOP_SECONDS
+    restarts: int = 0  # how often all are started again after a death
+    stall_seconds: float | None = None  # None: nobody watches for workers that stand still
+    start_seconds: float = 600.0  # how long workers may take before their first step
+
+    @property
+    def count(self) -> int:
+        return self.workers + self.servers
+
+    @property
+    def expendable(self) -> range:
+        return range(1, self.workers) if self.can_lose_workers else range(0)
+
+
+def launch_fixed(target: Target, launch: FixedLaunch) -> int | None:
     """Runs `target` once for every worker and server and waits for all of them. Each reads its place from RANK,
-    WORLD_SIZE and so on; the servers have the last ranks. Returns the stop signal that ended the launch, if one did.
+    WORLD_SIZE and so on. Returns the stop signal that ended the launch, if one did."""
+    port = find_free_port(launch.port)
+    with ForkServer(target, {"OMP_NUM_THREADS": choose_threads(launch.count)}) as server:
+        deaths, is_port_tried = Deaths(launch.restarts), False
+        while True:
+            try:
+                return _launch_once(server, launch, port, deaths)
+            except PortTaken:
+                if is_port_tried:
+                    raise
+                is_port_tried = True
+            except WorkerDied as error:
+                warn(deaths.add(error))
+            port = find_free_port(launch.port)
 
-    With `can_lose_workers` the launch continues after the death of any worker but the first.
-    """
-    expendable = range(1, workers) if can_lose_workers else range(0)
-    free_port = find_free_port(port)
-    with ForkServer(target, {"OMP_NUM_THREADS": choose_threads(workers + servers)}) as server:
-        try:
-            return _launch_once(server, workers, servers, free_port, expendable, stop_seconds)
-        except PortTaken:
-            return _launch_once(server, workers, servers, find_free_port(port), expendable, stop_seconds)
+
+class Deaths:
+    """Counts the deaths of a launch, and decides whether to start again."""
+
+    MOST_IN_VAIN = 3
+
+    def __init__(self, most_restarts: int) -> None:
+        self.restarts, self._most_restarts = 0, most_restarts
+        self.furthest_step = 0
+        self._furthest_before, self._in_vain = -1, 0
+        self._last: tuple[float, str] | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the next workers are told."""
+        if self._last is None:
+            return {}
+        moment, sentence = self._last
+        return {"LOCKSTEP_RESTARTS": str(self.restarts), "LOCKSTEP_DEATH": f"{moment:.3f} {sentence}"}
+
+    def add(self, error: WorkerDied) -> str:
+        """Returns a sentence about the restart, or raises if there is none."""
+        is_further = self.furthest_step > self._furthest_before
+        self._in_vain = 1 if is_further else self._in_vain + 1
+        self._furthest_before = max(self._furthest_before, self.furthest_step)
+        if self._in_vain >= self.MOST_IN_VAIN and self._most_restarts:
+            step = f"{max(self.furthest_step, 1):,}"
+            remedy = f"`lockstep data show RUN --step {step.replace(',', '')}` prints its sentences. {RESUME}"
+            raise LockstepError(f"{error.message} Workers died {self._in_vain} times at step {step}.", remedy)
+        if self.restarts >= self._most_restarts:
+            raise error
+        self.restarts += 1
+        self._last = time.time(), error.message
+        return (
+            f"{error.message} All start again from the last checkpoint "
+            f"(restart {self.restarts} of {self._most_restarts})."
+        )
 
 
-def _launch_once(
-    server: ForkServer, workers: int, servers: int, port: int, expendable: range, stop_seconds: int
-) -> int | None:
-    count = workers + servers
+def _launch_once(server: ForkServer, launch: FixedLaunch, port: int, deaths: Deaths) -> int | None:
     environment = {
-        "WORLD_SIZE": str(count),
-        "LOCAL_WORLD_SIZE": str(count),
+        "WORLD_SIZE": str(launch.count),
+        "LOCAL_WORLD_SIZE": str(launch.count),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
+        **deaths.environment,
     }
-    with tempfile.TemporaryDirectory(prefix="lockstep-") as folder, Supervisor(stop_seconds) as supervisor:
-        for rank in range(count):
-            supervisor.watch(server.start_worker(rank, workers, environment, Path(folder)))
-        failed: list[ChildProcess] = []  # the first is the one that ended the launch
-        for child in supervisor.exits():
-            if child.exit_code != 0 and (failed or not _is_harmless(child, expendable, bool(supervisor.signals))):
-                failed.append(child)
-                supervisor.end_within(GRACE_SECONDS)
-        if failed:
-            raise _find_cause(failed)
-        if supervisor.children:
-            raise LockstepError(f"The workers did not stop within {stop_seconds} seconds.", RESUME)
-    return supervisor.signals[0] if supervisor.signals else None
+    with tempfile.TemporaryDirectory(prefix="lockstep-") as name:
+        folder = Path(name)
+        monitor = Monitor(folder, launch)
+        environment["LOCKSTEP_HEARTBEATS"] = name if monitor.is_watching else ""
+        try:
+            with Supervisor(launch.stop_seconds, on_poll=monitor.check) as supervisor:
+                monitor.supervisor = supervisor
+                for rank in range(launch.count):
+                    supervisor.watch(server.start_worker(rank, launch.workers, environment, folder))
+                _wait(supervisor, launch, monitor)
+                return supervisor.signals[0] if supervisor.signals else None
+        finally:
+            deaths.furthest_step = max(deaths.furthest_step, monitor.furthest_step)
+
+
+def _wait(supervisor: Supervisor, launch: FixedLaunch, monitor: "Monitor") -> None:
+    """Waits until all have ended, and raises why if one failed that the others need."""
+    failed: list[ChildProcess] = []  # the first is the one that ended the launch
+    for child in supervisor.exits():
+        if child.exit_code != 0 and (failed or not _is_harmless(child, launch.expendable, bool(supervisor.signals))):
+            failed.append(child)
+            supervisor.end_within(GRACE_SECONDS)
+    if monitor.ended is not None and failed:
+        raise WorkerDied(monitor.ended.sentence, RESUME)
+    if failed:
+        raise _find_cause(failed, bool(supervisor.signals))
+    if supervisor.children:
+        raise LockstepError(f"The workers did not stop within {launch.stop_seconds} seconds.", RESUME)
+
+
+class Monitor:
+    """Names workers that stand still, and ends them after a while."""
+
+    def __init__(self, folder: Path, launch: FixedLaunch) -> None:
+        self.supervisor: Supervisor | None = None
+        self.ended: Stall | None = None  # the stall for which workers were ended
+        self._workers = launch.workers
+        self._watch = None
+        if launch.stall_seconds is not None:
+            self._watch = StallWatch(folder, launch.stall_seconds, launch.start_seconds)
+        self._named: Stall | None = None
+
+    @property
+    def is_watching(self) -> bool:
+        return self._watch is not None
+
+    @property
+    def furthest_step(self) -> int:
+        return 0 if self._watch is None else self._watch.find_furthest_step(self._workers)
+
+    def check(self) -> None:
+        if self._watch is None or self.supervisor is None or self.supervisor.signals or self.ended is not None:
+            return
+        children = [child for child in self.supervisor.children if child.rank < self._workers]
+        new = self._watch.check([WatchedWorker(child.rank, child.process.pid) for child in children])
+        if new is not None:
+            self._named = new
+            warn(new.sentence)
+        elif self._named is not None and self._watch.stall is None:
+            who = "The workers continue" if self._named.rank is None else f"Worker {self._named.rank} continues"
+            warn(f"{who}.")
+            self._named = None
+        if self._watch.is_over():
+            self.ended = self._watch.stall
+            for child in children:
+                if self.ended is None or self.ended.rank in (None, child.rank):
+                    child.process.kill()
 
 
 def _is_harmless(child: ChildProcess, expendable: range, is_stopping: bool) -> bool:
@@ -101,7 +216,7 @@ def _is_harmless(child: ChildProcess, expendable: range, is_stopping: bool) -> b
     return True
 
 
-def _find_cause(failed: list[ChildProcess]) -> LockstepError:
+def _find_cause(failed: list[ChildProcess], is_stopping: bool) -> LockstepError:
     """Returns the error that tells most: one that a process reported about itself, then the exit of a process that
     reported nothing, then a lost connection, which is only a consequence."""
     reports = [(child, child.read_error()) for child in failed]
@@ -118,5 +233,8 @@ def _find_cause(failed: list[ChildProcess]) -> LockstepError:
             kind, number = child.name.lower().split()
             log = f"; see logs/{kind}-{int(number):04d}.log in the run folder"
             hint = " (out of memory?)" if is_killed else "; see its message above" if is_error else log
-            return LockstepError(f"{child.describe_exit()}{hint}.", RESUME)
+            kind_of_error = LockstepError if is_stopping else WorkerDied
+            return kind_of_error(f"{child.describe_exit()}{hint}.", RESUME)
+    if "lost" in errors and not is_stopping:
+        return WorkerDied(errors["lost"].message, errors["lost"].remedy)
     return errors.get("lost") or LockstepError("The workers were stopped by SIGTERM.", RESUME)

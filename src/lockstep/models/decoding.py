@@ -1,7 +1,7 @@
 """Decodes a Transformer on CPU, one word of every hypothesis at a time, with the kernels of decode_kernels.c.
 
-Reordering hypotheses copies nothing but a small table. Attention reads no padding, queries, keys and values are one product,
-and weights are converted once per search. `transformer` computes the same with torch's operators.
+Reordering hypotheses copies nothing but a small table. Attention reads no padding; queries, keys and values are one
+product; weights are converted once per search. `transformer` computes the same with torch's operators.
 """
 
 import ctypes

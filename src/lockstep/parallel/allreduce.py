@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from lockstep import faults
+from lockstep import faults, heartbeat
 from lockstep.dtypes import DTYPES
 from lockstep.parallel.exchange import ring_bytes, stamped_seconds
 from lockstep.parallel.layer_sums import LayerSums, connect_layers, sum_over
@@ -118,6 +118,7 @@ class AllReduce(Strategy):
     def _send(self, _: object, bucket: dist.GradBucket) -> Summed:
         """The communication hook: DDP calls it during backward, as soon as a bucket is full."""
         faults.at("merge")
+        heartbeat.beat("merge")
         buffer = bucket.buffer()
         span = [self.clock.stamp()]
         self._spans.append(span)

@@ -59,6 +59,18 @@ def lighthouse() -> str | None:
     return os.environ.get("TORCHFT_LIGHTHOUSE")
 
 
+def heartbeat_folder() -> Path | None:
+    """Where the launcher reads the heartbeats of its workers; None when nobody watches them."""
+    folder = os.environ.get("LOCKSTEP_HEARTBEATS")
+    return Path(folder) if folder else None
+
+
+def last_death() -> tuple[float, str] | None:
+    """When a worker of the launch before died, in seconds since 1970, and the sentence about it; None if none did."""
+    moment, _, sentence = os.environ.get("LOCKSTEP_DEATH", "").partition(" ")
+    return (float(moment), sentence) if moment else None
+
+
 def start_folder() -> Path | None:
     """Where the workers of our own elastic launcher wait for each other."""
     folder = os.environ.get("LOCKSTEP_START")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from torch import nn
 
+from lockstep import heartbeat
 from lockstep.team import Team
 
 ROUND_SECONDS = 0.5
@@ -54,6 +55,7 @@ class ScoringProgress:
         """Notes how many of its examples this worker has scored. Cheap: call it as often as possible. Raises
         EvaluationStopped on all workers of the team when one of them wants to stop."""
         self._done = done
+        heartbeat.beat("evaluate")
         if self.clock() - self._last_meeting >= ROUND_SECONDS:
             self._meet(done, is_finished=False)
 

@@ -7,7 +7,6 @@ launch removes (`sweep`).
 """
 
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +19,7 @@ from lockstep.errors import LockstepError
 from lockstep.files import sha256, sync, write_atomically
 from lockstep.parallel.strategy import FindTensor, State
 from lockstep.run.checkpoint import Checkpoint, Progress, list_all, read_checkpoint, sign
+from lockstep.run.retention import Keep, delete_others, sweep
 from lockstep.team import Team
 from lockstep.train import tensors
 
@@ -33,7 +33,7 @@ def save(
     state: State,
     export: Callable[[Path], None],
     team: Team,
-    keep: Callable[[list[Checkpoint]], set[Path]],
+    keep: Keep,
 ) -> int:
     """Writes a checkpoint by all workers together; returns its size in bytes. `keep` returns the ones to retain."""
     final = folder / f"step-{progress.step:08d}"
@@ -45,13 +45,13 @@ def save(
     def finish() -> int:
         facts = asdict(progress) | {"scalars": state.scalars}
         size = _finish(aside, final, facts, config, export)
-        _delete_others(folder, keep(list_all(folder)) | {final})
+        delete_others(folder, keep(list_all(folder)) | {final})
         return size
 
     return team.primary_does(finish)
 
 
-def note_score(path: Path, progress: Progress, keep: Callable[[list[Checkpoint]], set[Path]]) -> None:
+def note_score(path: Path, progress: Progress, keep: Keep) -> None:
     """Adds a score to a checkpoint that was saved before its evaluation. The manifest is replaced atomically."""
     saved = read_checkpoint(path)
     if saved is None:
@@ -62,7 +62,7 @@ def note_score(path: Path, progress: Progress, keep: Callable[[list[Checkpoint]]
         write_atomically(path / "manifest.json", json.dumps(manifest, indent=1))
     except OSError as error:
         raise write_error(path, error) from None
-    _delete_others(path.parent, keep(list_all(path.parent)) | {path})
+    delete_others(path.parent, keep(list_all(path.parent)) | {path})
 
 
 def _clear(folder: Path, aside: Path) -> None:
@@ -70,12 +70,6 @@ def _clear(folder: Path, aside: Path) -> None:
     sync(folder.parent)
     sweep(folder)
     (aside / "state").mkdir(parents=True)
-
-
-def sweep(folder: Path) -> None:
-    """Removes what a killed launch left half-written or half-deleted. What cannot be removed is left for the next time."""
-    for path in folder.glob(".step-*"):
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def _write_state(folder: Path, state: State, team: Team) -> None:
@@ -116,30 +110,6 @@ def _finish(
         return sum(file["bytes"] for file in files.values()) + (final / "manifest.json").stat().st_size
     except OSError as error:
         raise write_error(aside, error) from None
-
-
-def _delete_others(folder: Path, keep: set[Path]) -> None:
-    for saved in list_all(folder):
-        if saved.path not in keep:
-            saved.path.rename(saved.path.with_name(f".{saved.path.name}.deleted"))
-    sweep(folder)
-
-
-def keep_best_and_last(
-    last: int, best: int, higher_is_better: bool, best_step: int | None = None
-) -> Callable[[list[Checkpoint]], set[Path]]:
-    """Returns a rule that retains the `last` newest checkpoints and the `best` ones with the best evaluations. `best_step`,
-    the best step of the run so far, counts as the best of all."""
-
-    def keep(all_saved: list[Checkpoint]) -> set[Path]:
-        ranked = sorted(
-            (saved.step != best_step, evaluation.rank(higher_is_better), saved.path)
-            for saved in all_saved
-            if (evaluation := saved.evaluation) is not None
-        )
-        return {saved.path for saved in all_saved[-last:]} | {path for _, _, path in ranked[:best]}
-
-    return keep
 
 
 def load(saved: Checkpoint, state: dict[str, Tensor], team: Team) -> None:

@@ -1,10 +1,10 @@
 """The checkpoints of a run, as the loop uses them: save, add a score, upload, find, load."""
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from lockstep import heartbeat
 from lockstep.config import RunConfig
 from lockstep.errors import LockstepError
 from lockstep.notices import warn
@@ -14,6 +14,7 @@ from lockstep.remote.place import is_remote
 from lockstep.run.checkpoint import Checkpoint, Progress, find_newest_whole, read_checkpoint
 from lockstep.run.directory import RunDirectory
 from lockstep.run.journal import Journal
+from lockstep.run.retention import Keep, keep_best_and_last, sweep
 from lockstep.tasks.task import Task
 from lockstep.team import Team
 from lockstep.train import checkpoint_files
@@ -35,6 +36,7 @@ class Checkpointer:
         if snapshot.team is None or not self.strategy.writes:
             return
         begin = time.perf_counter()
+        heartbeat.beat("save")
         self.wait_for_uploads(snapshot.team)  # before anything that they copy could be deleted
         size = checkpoint_files.save(
             self.run.checkpoints,
@@ -93,7 +95,7 @@ class Checkpointer:
         deciders = self.team.deciders()
         checkpoint, skipped = deciders.primary_does(lambda: find_newest_whole(self.run.checkpoints))
         if self.strategy.writes:
-            deciders.primary_does(lambda: checkpoint_files.sweep(self.run.checkpoints))
+            deciders.primary_does(lambda: sweep(self.run.checkpoints))
         for sentence in skipped if self.team.primary else ():
             self.journal.write("fault", what="damaged checkpoint skipped", detail=sentence)
             warn(f"Checkpoint {sentence}: skipped.")
@@ -127,11 +129,9 @@ class Checkpointer:
     def _path(self, progress: Progress) -> Path:
         return self.run.checkpoints / f"step-{progress.step:08d}"
 
-    def _keep(self, progress: Progress) -> Callable[[list[Checkpoint]], set[Path]]:
+    def _keep(self, progress: Progress) -> Keep:
         settings, higher_is_better = self.config.train, self.task.higher_is_better
-        return checkpoint_files.keep_best_and_last(
-            settings.keep_last, settings.keep_best, higher_is_better, progress.best_step
-        )
+        return keep_best_and_last(settings.keep_last, settings.keep_best, higher_is_better, progress.best_step)
 
     def _upload(self, progress: Progress) -> None:
         checkpoint = self.find(progress) if self.mirror is not None else None

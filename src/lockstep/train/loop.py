@@ -8,11 +8,12 @@ from pathlib import Path
 
 import torch
 
-from lockstep import faults
+from lockstep import faults, heartbeat
 from lockstep.ablation import Ablation
 from lockstep.config import RunConfig
 from lockstep.dtypes import DTYPES
 from lockstep.parallel.strategy import Claim, Context, Pause, Strategy
+from lockstep.run import environment_variables
 from lockstep.run.checkpoint import Progress
 from lockstep.run.directory import RunDirectory
 from lockstep.run.journal import Journal
@@ -58,6 +59,7 @@ class Loop:
     display: Display | None = None  # of the primary
     parameters: int = 0
     last_warmup_step: int = 0
+    death: tuple[float, str] | None = field(default_factory=environment_variables.last_death)
 
     def train(self) -> str:
         """Trains until the steps are done, patience runs out or a signal comes; returns which."""
@@ -102,6 +104,7 @@ class Loop:
         while reason is None:
             # 1. Who takes part? A worker that was behind has copied a peer's state and continues from there.
             self.clock.start()
+            heartbeat.begin_step(self.progress.step + 1)
             peer_progress = strategy.synchronize(self.progress)
             if peer_progress is not None:
                 self.progress, repeated = peer_progress, None
@@ -153,6 +156,7 @@ class Loop:
         if outcome.retry is not None:
             self.step.note_retry(step, outcome.retry)
             return None
+        heartbeat.beat("merge")
         agreed = strategy.agree(self.step.loss_sum, self.stop_signal.name is not None)
         line = self.step.finish(claim, micro_batches, rate, outcome, agreed, warmup=step <= self.last_warmup_step)
         if self.progress.lineage and strategy.elastic:
@@ -164,9 +168,17 @@ class Loop:
             self.display.step(line)
         self._note_uploads()
         clock.overhead += time.perf_counter() - begin
+        self._note_restart()
         self.evaluator.count_skipped(self.progress, step, outcome.applied)
         self.probes.after_step(line["words"]["target"], self.parameters)
         return agreed.stop
+
+    def _note_restart(self) -> None:
+        """Journals, after the first step of a launch that replaces one in which a worker died, how long that took."""
+        if self.death is not None and self.team.primary:
+            moment, sentence = self.death
+            self.journal.write("fault", what="restarted", detail=sentence, seconds=time.time() - moment)
+        self.death = None
 
     def _advance(self, claim: Claim[GlobalBatch] | Pause[GlobalBatch]) -> None:
         """Notes that all workers have completed this step."""

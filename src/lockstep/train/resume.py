@@ -18,6 +18,7 @@ from lockstep.remote.place import is_remote
 from lockstep.run import environment_variables
 from lockstep.run.directory import RunDirectory
 from lockstep.train.choices import Choices, make_choices, read_choices
+from lockstep.yaml_text import parse_yaml
 
 VISIBLE_SECONDS = 90.0
 """A network file system may show a new file this late."""
@@ -50,7 +51,7 @@ def keep_behaviour(config: RunConfig, recorded: bytes | None) -> RunConfig:
     if recorded is None:
         return config
     try:
-        tree = yaml.safe_load(recorded)
+        tree = parse_yaml(recorded)
         keep_first_behaviour(tree)
         if config.data.images is None and "cleaning" not in config.data.model_fields_set:
             data = config.data.model_copy(update={"cleaning": int(tree["data"]["cleaning"])})

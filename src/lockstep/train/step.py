@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from lockstep import faults
+from lockstep import faults, heartbeat
 from lockstep.parallel.optimizers import AdamW, MakeOptimizer, Sgd
 from lockstep.parallel.strategy import Agreed, Claim, Outcome, Strategy
 from lockstep.run.journal import Journal, StepLine
@@ -46,6 +46,7 @@ class Step:
                 faults.at("micro")
             # Gradients add up over the micro-batches. Only the last one sends them.
             with strategy.micro(last=number + 1 == len(micro_batches)), counting:
+                heartbeat.beat("forward")
                 faults.at("forward")
                 begin = time.perf_counter()
                 with self.autocast():
@@ -53,6 +54,7 @@ class Step:
                 if faults.at("gradient") == "nan":
                     loss_sum = loss_sum * float("nan")
                 clock.mark("forward")
+                heartbeat.beat("backward")
                 faults.at("backward")
                 faults.slow("backward", 3 * (time.perf_counter() - begin))  # before gradients leave
                 probes.before_backward()
@@ -60,6 +62,7 @@ class Step:
                 strategy.backward(loss_sum, claim.target_words)
                 clock.mark("backward")
                 self._loss_sums.append(loss_sum.detach())
+        heartbeat.beat("update")
         outcome = strategy.commit(rate)  # completes the exchange, clips, updates
         clock.mark("update")
         return outcome

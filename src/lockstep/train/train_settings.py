@@ -59,6 +59,23 @@ class TrainSettings(Settings):
     """Seconds that a worker waits for another one before it stops with an error. Raise it if some workers start much
     later than others."""
 
+    restarts: int = Field(3, ge=0)
+    """How often `lockstep train` starts all workers of this machine again, from the last checkpoint, after one has died. It
+    gives up earlier when workers have died three times without a step beyond the furthest one. 0: never. The strategy
+    resilient has strategy.restarts instead."""
+    stall_seconds: float = Field(120.0, gt=0)
+    """A worker that stands still is named after 10 seconds, or 4 times the slowest of the last hundred steps. After this
+    many seconds it is ended, and all start again (train.restarts). Must be smaller than train.timeout_seconds."""
+
+    @model_validator(mode="after")
+    def _stalls_end_before_the_timeout(self) -> Self:
+        if "stall_seconds" in self.model_fields_set and self.stall_seconds >= self.timeout_seconds:
+            raise ValueError(
+                f"train.stall_seconds {self.stall_seconds:g} must be smaller than train.timeout_seconds "
+                f"{self.timeout_seconds:g}"
+            )
+        return self
+
     @model_validator(mode="after")
     def _patience_needs_evaluations(self) -> Self:
         if self.patience is not None and self.evaluate_every is None:

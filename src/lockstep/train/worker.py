@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from lockstep import heartbeat
 from lockstep.ablation import Ablation, read_ablation
 from lockstep.config import RunConfig
 from lockstep.errors import LockstepError, PortTaken
@@ -63,6 +64,7 @@ def _join_and_train(config: RunConfig, place: str | Path) -> str:
     gc.disable()  # imports make many objects and no garbage
     from lockstep.team import join
 
+    heartbeat.open_heartbeat()
     servers = config.strategy.servers if config.strategy.name == "server" else 0
     elastic = config.strategy.name == "resilient"
     team = join(config.train.device, config.train.timeout_seconds, servers, elastic)

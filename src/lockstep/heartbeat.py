@@ -1,0 +1,91 @@
+"""Heartbeats: where each worker of a launch is, for a monitor outside the workers.
+
+A worker maps a small file into memory and writes its place in the step there, without a lock or a system call. The launcher
+reads it. Without LOCKSTEP_HEARTBEATS a beat costs one comparison.
+"""
+
+import mmap
+import struct
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+from lockstep.run import environment_variables
+
+PHASES = ("start", "input", "forward", "backward", "merge", "update", "evaluate", "save")
+STEP_PHASES = frozenset(PHASES[1:6])
+REMEMBERED_STEPS = 100
+_FORMAT = struct.Struct("<qqqdd")
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """The last sign of life of a worker."""
+
+    step: int  # that it computes; 0 before the first one of the launch
+    count: int  # beats in this step: workers that compute the same step beat at the same places
+    phase: str
+    time: float  # of the machine's monotonic clock
+    slowest: float  # seconds of the slowest of the last hundred steps; 0 before the first one ended
+
+
+class HeartbeatWriter:
+    """The worker's end."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("w+b") as file:
+            file.truncate(_FORMAT.size)
+            self._memory = mmap.mmap(file.fileno(), _FORMAT.size)
+        self._step, self._count, self._begin = 0, 0, 0.0
+        self._durations: deque[float] = deque(maxlen=REMEMBERED_STEPS)
+        self._slowest = 0.0
+        self.beat("start")
+
+    def begin_step(self, step: int) -> None:
+        """Notes that the worker computes this step from now on."""
+        now = time.monotonic()
+        if step == self._step + 1 and self._begin:
+            self._durations.append(now - self._begin)
+            self._slowest = max(self._durations)
+        self._step, self._count, self._begin = step, 0, now
+        self.beat("input")
+
+    def beat(self, phase: str) -> None:
+        """Notes that the worker has entered a phase, or has come further in it."""
+        self._count += 1
+        if phase not in STEP_PHASES:
+            self._begin = 0.0  # the time until the next step is not that of a step
+        place = self._step, self._count, PHASES.index(phase)
+        _FORMAT.pack_into(self._memory, 0, *place, time.monotonic(), self._slowest)
+
+
+_writer: HeartbeatWriter | None = None
+
+
+def open_heartbeat() -> None:
+    """Starts the heartbeats of this worker, if a monitor has asked for them."""
+    global _writer
+    folder = environment_variables.heartbeat_folder()
+    if folder is not None and folder.is_dir():
+        _writer = HeartbeatWriter(folder / f"heartbeat-{environment_variables.rank()}")
+
+
+def begin_step(step: int) -> None:
+    if _writer is not None:
+        _writer.begin_step(step)
+
+
+def beat(phase: str) -> None:
+    if _writer is not None:
+        _writer.beat(phase)
+
+
+def read_heartbeat(folder: Path, rank: int) -> Heartbeat | None:
+    """Returns the last heartbeat of a worker; None before its first one."""
+    try:
+        content = (folder / f"heartbeat-{rank}").read_bytes()
+        step, count, phase, moment, slowest = _FORMAT.unpack(content)
+        return Heartbeat(step, count, PHASES[phase], moment, slowest) if moment else None
+    except (OSError, struct.error, IndexError):
+        return None

@@ -1,0 +1,158 @@
+"""Who is named when workers stand still: made-up heartbeats, and real processes in real states."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from lockstep.heartbeat import Heartbeat, HeartbeatWriter, read_heartbeat
+from lockstep.launch.process_state import ProcessState, read_state
+from lockstep.launch.stall_watch import StallWatch, WatchedWorker, describe_stall, parse_stack
+
+NOW = 1000.0
+RUNS = ProcessState("S", 1.0)
+
+
+def beat(step: int, count: int, phase: str, ago: float = 20.0, slowest: float = 0.1) -> Heartbeat:
+    return Heartbeat(step, count, phase, NOW - ago, slowest)
+
+
+def describe(beats: list[Heartbeat], states: dict[int, ProcessState] | None = None) -> tuple[int | None, str, str]:
+    everyone = dict(enumerate(beats))
+    late = {rank: one for rank, one in everyone.items() if NOW - one.time > 10}
+    seen = dict.fromkeys(everyone, RUNS) | (states or {})
+    stall = describe_stall(everyone, late, seen, dict.fromkeys(everyone, RUNS), dict.fromkeys(everyone, 1 << 30), NOW)
+    return stall.rank, stall.evidence, stall.sentence
+
+
+@contextmanager
+def process(program: str) -> Iterator[subprocess.Popen[bytes]]:
+    child = subprocess.Popen([sys.executable, "-c", program])
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_the_worker_behind_the_others_is_to_blame() -> None:
+    rank, evidence, sentence = describe([beat(7, 5, "merge"), beat(7, 3, "backward"), beat(7, 5, "merge")])
+    assert (rank, evidence) == (1, "supported")
+    assert "has stood still for 20 s in backward of step 7: it sleeps or waits" in sentence
+    assert "Workers 0 and 2 wait for it." in sentence
+
+
+def test_a_stopped_worker_is_to_blame_wherever_it_is() -> None:
+    rank, evidence, sentence = describe([beat(7, 5, "merge"), beat(7, 5, "merge")], {1: ProcessState("T", 1.0)})
+    assert (rank, evidence) == (1, "established")
+    assert "it is stopped (SIGSTOP or a debugger) (established). Worker 0 waits for it." in sentence
+
+
+def test_a_worker_that_computes_without_progress_is_told_from_one_that_waits() -> None:
+    _, _, sentence = describe([beat(7, 5, "merge"), beat(7, 2, "forward")], {1: ProcessState("R", 2.0)})
+    assert "it computes without progress" in sentence
+
+
+def test_nobody_is_blamed_when_all_wait_at_the_same_place() -> None:
+    rank, evidence, sentence = describe([beat(7, 5, "merge"), beat(7, 5, "merge")])
+    assert (rank, evidence) == (None, "unknown")
+    assert sentence.startswith("Workers 0 and 1 have not moved for 20 s in the exchange of step 7")
+
+
+def test_in_an_evaluation_the_oldest_heartbeat_decides() -> None:
+    rank, _, sentence = describe([beat(8, 90, "evaluate", ago=70.0), beat(8, 40, "evaluate", ago=70.5)])
+    assert rank == 1
+    assert "in an evaluation" in sentence
+
+
+@pytest.mark.parametrize(
+    ("phase", "slowest", "limit"),
+    [
+        ("forward", 0.1, 10.0),
+        ("merge", 5.0, 20.0),
+        ("forward", 0.0, 120.0),
+        ("start", 0.0, 600.0),
+        ("evaluate", 0.1, 60.0),
+        ("evaluate", 50.0, 200.0),
+        ("save", 0.1, 180.0),
+    ],
+)
+def test_every_phase_has_its_limit(tmp_path: Path, phase: str, slowest: float, limit: float) -> None:
+    assert StallWatch(tmp_path, 120.0, 600.0).find_limit(beat(1, 1, phase, slowest=slowest)) == limit
+
+
+def test_a_heartbeat_is_read_as_it_was_written(tmp_path: Path) -> None:
+    assert read_heartbeat(tmp_path, 3) is None
+    writer = HeartbeatWriter(tmp_path / "heartbeat-3")
+    writer.begin_step(41)
+    time.sleep(0.02)
+    writer.begin_step(42)
+    writer.beat("forward")
+    last = read_heartbeat(tmp_path, 3)
+    assert last is not None
+    assert (last.step, last.count, last.phase) == (42, 2, "forward")
+    assert 0.02 <= last.slowest < 1
+    writer.beat("evaluate")
+    time.sleep(0.2)
+    writer.begin_step(43)
+    last = read_heartbeat(tmp_path, 3)
+    assert last is not None
+    assert last.slowest < 0.2, "an evaluation is no slow step"
+
+
+def test_the_system_says_what_a_process_does() -> None:
+    with process("while True: pass") as busy, process("import time; time.sleep(60)") as idle:
+        time.sleep(0.3)
+        before = read_state(busy.pid), read_state(idle.pid)
+        time.sleep(0.8)
+        assert "computes without progress" in read_state(busy.pid).describe(before[0])
+        assert read_state(idle.pid).describe(before[1]) == "it sleeps or waits"
+        os.kill(idle.pid, signal.SIGSTOP)
+        time.sleep(0.1)
+        assert read_state(idle.pid).is_halted
+        assert "stopped" in read_state(idle.pid).describe()
+    assert read_state(idle.pid).describe() == "its process is gone"
+
+
+def test_a_stall_is_reported_once_and_ends_when_the_worker_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lockstep.launch.stall_watch.CHECK_SECONDS", 0.0)
+    writers = [HeartbeatWriter(tmp_path / f"heartbeat-{rank}") for rank in range(2)]
+    watch, workers = StallWatch(tmp_path, 0.3, 600.0), [WatchedWorker(0, os.getpid()), WatchedWorker(1, os.getpid())]
+    for step in (1, 2, 3):
+        for writer in writers:
+            writer.begin_step(step)
+    writers[0].beat("forward")
+    assert watch.check(workers) is None
+    time.sleep(0.35)
+    stall = watch.check(workers)
+    assert stall is not None
+    assert stall.rank == 1
+    assert watch.check(workers) is None
+    assert watch.is_over()
+    for writer in writers:
+        writer.beat("backward")
+    assert watch.check(workers) is None
+    assert watch.stall is None
+    assert watch.find_furthest_step(workers=2) == 3
+
+
+def test_the_innermost_line_of_the_main_thread_is_taken_from_a_stack() -> None:
+    text = """Process 12: python
+Python v3.11.7
+
+Thread 13 (idle): "Thread-1"
+    wait (threading.py:324)
+Thread 12 (active): "MainThread"
+    forward (/somewhere/lockstep/models/transformer.py:120)
+    _call_impl (torch/nn/modules/module.py:1776)
+"""
+    assert parse_stack(text) == "forward (transformer.py:120)"
+    assert parse_stack("Error: permission denied") is None
