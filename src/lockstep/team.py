@@ -1,5 +1,6 @@
 """The processes of one launch: this worker's rank, and exchanging small Python values."""
 
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -12,6 +13,7 @@ from lockstep.errors import LockstepError, PortTaken
 from lockstep.run import environment_variables
 
 T = TypeVar("T")
+LOOPBACK = "127.0.0.1"
 
 
 @dataclass
@@ -98,6 +100,24 @@ def pick_device(wanted: str, local_rank: int) -> torch.device:
     return torch.device("cuda", local_rank)
 
 
+def _open_local_store(port: int, rank: int, size: int, timeout: timedelta) -> dist.Store:
+    """Returns the store of a launch on one machine. It listens on loopback only: torch's own one would listen on all
+    addresses, and it has no authentication."""
+    if rank != 0:
+        return dist.TCPStore(LOOPBACK, port, size, is_master=False, timeout=timeout)
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((LOOPBACK, port))
+        except OSError:
+            raise PortTaken(f"Port {LOOPBACK}:{port} is already in use.", "Set MASTER_PORT to a free one.", 2) from None
+        listener.listen(size)
+        descriptor = listener.detach()
+    return dist.TCPStore(
+        LOOPBACK, port, size, is_master=True, timeout=timeout, wait_for_workers=False, master_listen_fd=descriptor
+    )
+
+
 def join(device: str = "auto", timeout_seconds: float = 600.0, servers: int = 0, elastic: bool = False) -> Team:
     """Joins the other processes that the environment names (RANK, WORLD_SIZE, MASTER_ADDR, ...); the last `servers` of
     them own parameters. `elastic` workers may die and come back: they form quorums later, and none is joined here."""
@@ -126,8 +146,12 @@ def join(device: str = "auto", timeout_seconds: float = 600.0, servers: int = 0,
         )
     address = ":".join(rendezvous)
     try:
-        dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds))
         timeout = timedelta(seconds=timeout_seconds)
+        if environment_variables.launcher_pid() is not None and rendezvous[0] == LOOPBACK:
+            store = _open_local_store(int(rendezvous[1]), rank, size, timeout)
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
+        else:
+            dist.init_process_group(backend, timeout=timeout)
         facts = dist.new_group(list(range(workers)), backend="gloo", timeout=timeout)
         group = dist.new_group(list(range(workers)), timeout=timeout) if servers else None
     except dist.DistNetworkError as error:

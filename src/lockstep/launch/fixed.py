@@ -132,6 +132,7 @@ def _launch_once(server: ForkServer, launch: FixedLaunch, port: int, deaths: Dea
         "LOCAL_WORLD_SIZE": str(launch.count),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
+        "GLOO_SOCKET_IFNAME": environment_variables.socket_interface("gloo") or "lo",  # nobody else can connect
         **deaths.environment,
     }
     with tempfile.TemporaryDirectory(prefix="lockstep-") as name:
