@@ -4,7 +4,6 @@ Of several workers that do not beat, the one that is not where the others wait i
 whose process is gone, is to blame in any case.
 """
 
-import os
 import shutil
 import subprocess
 import sys
@@ -155,8 +154,7 @@ def _list_workers(ranks: list[int]) -> str:
 def _find_line(pid: int) -> str | None:
     """Returns the innermost Python line of a process, through py-spy where it is installed and may look; without the help
     of the process."""
-    beside = Path(sys.executable).parent
-    program = shutil.which("py-spy", path=f"{beside}{os.pathsep}{os.environ.get('PATH', '')}")
+    program = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
     if program is None:
         return None
     command = [program, "dump", "--nonblocking", "--pid", str(pid)]

@@ -13,7 +13,6 @@ from lockstep.ablation import Ablation
 from lockstep.config import RunConfig
 from lockstep.dtypes import DTYPES
 from lockstep.parallel.strategy import Claim, Context, Pause, Strategy
-from lockstep.run import environment_variables
 from lockstep.run.checkpoint import Progress
 from lockstep.run.directory import RunDirectory
 from lockstep.run.journal import Journal
@@ -59,7 +58,6 @@ class Loop:
     display: Display | None = None  # of the primary
     parameters: int = 0
     last_warmup_step: int = 0
-    death: tuple[float, str] | None = field(default_factory=environment_variables.last_death)
 
     def train(self) -> str:
         """Trains until the steps are done, patience runs out or a signal comes; returns which."""
@@ -156,7 +154,6 @@ class Loop:
         if outcome.retry is not None:
             self.step.note_retry(step, outcome.retry)
             return None
-        heartbeat.beat("merge")
         agreed = strategy.agree(self.step.loss_sum, self.stop_signal.name is not None)
         line = self.step.finish(claim, micro_batches, rate, outcome, agreed, warmup=step <= self.last_warmup_step)
         if self.progress.lineage and strategy.elastic:
@@ -168,17 +165,9 @@ class Loop:
             self.display.step(line)
         self._note_uploads()
         clock.overhead += time.perf_counter() - begin
-        self._note_restart()
         self.evaluator.count_skipped(self.progress, step, outcome.applied)
         self.probes.after_step(line["words"]["target"], self.parameters)
         return agreed.stop
-
-    def _note_restart(self) -> None:
-        """Journals, after the first step of a launch that replaces one in which a worker died, how long that took."""
-        if self.death is not None and self.team.primary:
-            moment, sentence = self.death
-            self.journal.write("fault", what="restarted", detail=sentence, seconds=time.time() - moment)
-        self.death = None
 
     def _advance(self, claim: Claim[GlobalBatch] | Pause[GlobalBatch]) -> None:
         """Notes that all workers have completed this step."""

@@ -4,7 +4,7 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from lockstep import faults, heartbeat
 from lockstep.parallel.optimizers import AdamW, MakeOptimizer, Sgd
 from lockstep.parallel.strategy import Agreed, Claim, Outcome, Strategy
+from lockstep.run import environment_variables
 from lockstep.run.journal import Journal, StepLine
 from lockstep.tasks.task import GlobalBatch, MicroBatch
 from lockstep.train.probes import Probes
@@ -34,6 +35,7 @@ class Step:
     device: torch.device
     seed: int
     attempt: int
+    death: tuple[float, str] | None = field(default_factory=environment_variables.last_death)
 
     def compute(self, claim: Claim[GlobalBatch], micro_batches: Sequence[MicroBatch], rate: float) -> Outcome:
         """Takes one update. The phases that the clock marks are those of the journal."""
@@ -65,6 +67,7 @@ class Step:
         heartbeat.beat("update")
         outcome = strategy.commit(rate)  # completes the exchange, clips, updates
         clock.mark("update")
+        heartbeat.beat("merge")  # what follows waits for the others
         return outcome
 
     @property
@@ -83,6 +86,7 @@ class Step:
     ) -> StepLine:
         """Stops the clock and returns the step's journal line."""
         self.clock.mark("merge")
+        self._note_restart()
         seconds, phases = self.clock.finish()
         batch = claim.batch
         line: StepLine = {
@@ -113,6 +117,13 @@ class Step:
         if outcome.staleness is not None:
             line["part"], line["staleness"] = claim.part, outcome.staleness
         return line
+
+    def _note_restart(self) -> None:
+        """Journals how long it took from the death of a worker to this first step of the launch that replaces it."""
+        if self.death is not None and environment_variables.rank() == 0:
+            moment, sentence = self.death
+            self.journal.write("fault", what="restarted", detail=sentence, seconds=time.time() - moment)
+        self.death = None
 
     def note_retry(self, step: int, reason: str) -> None:
         """Journals that an exchange failed and the step is repeated."""

@@ -60,16 +60,18 @@ def score(sentences: Sentences, languages: Sequence[str]) -> Scores:
     model = _load()
     names = np.array(model.classes)
     columns = np.flatnonzero(np.isin(names, languages))
-    weights, priors = model.weights[:, columns].astype(np.float32), model.priors[columns]
+    priors = model.priors[columns]
     parts = []
     for start in range(0, len(sentences.starts), SENTENCES_AT_ONCE):
         part = sentences.cut(start, start + SENTENCES_AT_ONCE)
         keys, repeats = np.unique(model.find_features(part), return_counts=True)
-        places, features = np.divmod(keys, len(weights))  # [features of all sentences]
+        places, features = np.divmod(keys, len(model.weights))  # [features of all sentences]
         firsts = np.flatnonzero(np.diff(places, prepend=-1))
         sums = np.tile(priors, (len(part.starts), 1))  # [sentences, classes]
         if len(firsts):
-            products = weights[features] * np.log1p(repeats).astype(np.float32)[:, None]
+            used, rows = np.unique(features, return_inverse=True)
+            weights = model.weights[np.ix_(used, columns)].astype(np.float32)  # [used, classes]
+            products = weights[rows] * np.log1p(repeats).astype(np.float32)[:, None]
             sums[places[firsts]] += np.add.reduceat(products, firsts, axis=0)
         lengths = np.clip(part.ends - part.starts, 1, READ_BYTES)
         parts.append(sums / np.sqrt(lengths)[:, None].astype(np.float32))
