@@ -205,6 +205,24 @@ def back_folder(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "de-en"
 
 
+@pytest.fixture(params=["_kernels_v4", "_kernels_v3", "_kernels"])
+def native_library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Runs a test with the library of each kind of vector instructions that this CPU has, with two threads."""
+    import torch
+
+    from lockstep.models import kernels
+
+    before = torch.get_num_threads()
+    if not kernels.LIBRARIES[request.param] <= kernels.read_cpu_flags():
+        pytest.skip("this CPU lacks the instructions")
+    monkeypatch.setattr(kernels, "LIBRARIES", {request.param: set[str]()})
+    kernels.load.cache_clear()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+    kernels.load.cache_clear()
+
+
 @pytest.fixture(scope="module")
 def browser() -> "Iterator[Browser]":
     from playwright.sync_api import sync_playwright

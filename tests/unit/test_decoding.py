@@ -1,6 +1,5 @@
 """Decoding with the compiled kernels computes what torch's operators compute."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,23 +14,12 @@ from lockstep.models.transformer import LayerCache, Transformer
 from lockstep.translate.search import Decodable, search
 from lockstep.translate.search_settings import SearchSettings
 
-pytestmark = pytest.mark.skipif(not kernels.are_available(), reason="the kernels are not compiled here")
+pytestmark = [
+    pytest.mark.skipif(not kernels.are_available(), reason="the kernels are not compiled here"),
+    pytest.mark.usefixtures("native_library"),
+]
 LENGTHS = np.array([7, 1, 20, 3, 12])
 BEAM, VOCABULARY = 3, 61
-
-
-@pytest.fixture(autouse=True, params=list(kernels.LIBRARIES))
-def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every test tries the libraries of all vector instructions that this CPU has, with two threads."""
-    before = torch.get_num_threads()
-    if not kernels.LIBRARIES[request.param] <= kernels.read_cpu_flags():
-        pytest.skip("this CPU lacks the instructions")
-    monkeypatch.setattr(kernels, "LIBRARIES", {request.param: set[str]()})
-    kernels.load.cache_clear()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-    kernels.load.cache_clear()
 
 
 def make_model(norm: str, width: int = 40, heads: int = 5) -> Transformer:

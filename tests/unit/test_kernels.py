@@ -1,7 +1,6 @@
 """The compiled CPU kernels compute what torch's operators compute, with dropout as well."""
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,23 +22,12 @@ from lockstep.team import Team
 from lockstep.train.choices import Choices, make_choices
 from lockstep.watch.flops import FlopCount
 
-pytestmark = pytest.mark.skipif(not kernels.are_available(), reason="the kernels are not compiled here")
+pytestmark = [
+    pytest.mark.skipif(not kernels.are_available(), reason="the kernels are not compiled here"),
+    pytest.mark.usefixtures("native_library"),
+]
 VOCABULARY, MASK = 61, (1 << 64) - 1
 SOURCE, TARGET = np.array([21, 17, 9, 3, 1]), np.array([18, 19, 4, 5, 2])
-
-
-@pytest.fixture(autouse=True, params=list(kernels.LIBRARIES))
-def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every test tries the libraries of all vector instructions that this CPU has, with two threads."""
-    before = torch.get_num_threads()
-    if not kernels.LIBRARIES[request.param] <= kernels.read_cpu_flags():
-        pytest.skip("this CPU lacks the instructions")
-    monkeypatch.setattr(kernels, "LIBRARIES", {request.param: set[str]()})
-    kernels.load.cache_clear()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-    kernels.load.cache_clear()
 
 
 def draw_bytes(seed: int, counter: int, count: int) -> list[int]:
