@@ -4,6 +4,7 @@ import sys
 from typing import TextIO
 
 from lockstep.errors import LockstepError
+from lockstep.terminal_text import strip_controls
 
 _terminal: TextIO | None = None
 
@@ -20,10 +21,11 @@ def set_terminal(stream: TextIO | None) -> None:
 
 def print_error(error: LockstepError) -> None:
     """Prints what went wrong and, on a separate line, what to do about it."""
-    print(f"Error: {error.message}", file=terminal())
+    warn(f"Error: {error.message}")
     if error.remedy:
-        print(f"       {error.remedy}", file=terminal())
+        warn(f"       {error.remedy}")
 
 
 def warn(sentence: str) -> None:
-    print(sentence, file=terminal())
+    """Prints a sentence, without the control characters that a name or a text in it may contain."""
+    print(strip_controls(sentence), file=terminal())

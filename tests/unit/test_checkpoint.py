@@ -23,10 +23,10 @@ from lockstep.run.checkpoint import (
     list_all,
     read_checkpoint,
 )
+from lockstep.run.retention import keep_best_and_last, sweep
 from lockstep.tasks.translation import Translation
 from lockstep.team import Team
 from lockstep.train import checkpoint_files
-from lockstep.train.checkpoint_files import keep_best_and_last
 from lockstep.translate.search_settings import SearchSettings
 from lockstep.translate.torch_engine import load_torch_translator
 
@@ -253,8 +253,8 @@ def test_leftovers_of_a_killed_launch_are_swept_by_the_next_save(tmp_path: Path)
 def test_sweeping_leaves_whole_checkpoints_alone(tmp_path: Path) -> None:
     save(tmp_path, 1)
     (tmp_path / ".step-00000002.partial").mkdir()
-    checkpoint_files.sweep(tmp_path)
-    checkpoint_files.sweep(tmp_path / "nowhere")
+    sweep(tmp_path)
+    sweep(tmp_path / "nowhere")
     assert names(tmp_path) == ["step-00000001"]
 
 

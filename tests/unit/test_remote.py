@@ -385,7 +385,7 @@ def test_training_continues_without_the_store_and_fails_at_the_end(url: str, tmp
 
 
 def test_old_checkpoints_on_the_store_are_deleted_by_the_local_rule(url: str, tmp_path: Path) -> None:
-    from lockstep.train.checkpoint_files import keep_best_and_last
+    from lockstep.run.retention import keep_best_and_last
 
     mirrored = open_mirror(url, tmp_path / "one")
     for step, score in ((3, 1.0), (6, 9.0), (9, 2.0)):

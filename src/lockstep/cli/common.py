@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from lockstep.terminal_text import escape_controls, strip_controls
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -45,12 +47,12 @@ def prepare_corpus(
 ) -> "Corpus":
     """Prepares the corpus if it does not exist yet, with a progress bar for each stage. If it `says_removed`, it prints in
     a few lines what cleaning did."""
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
     from lockstep.data.corpus.prepare import prepare
     from lockstep.errors import LockstepError
     from lockstep.notices import warn
+    from lockstep.safe_console import SafeConsole
 
     if config.task_name != "translation":
         remedy = "`lockstep train` uses images and your own tasks' data as they are."
@@ -60,7 +62,7 @@ def prepare_corpus(
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     names = {"read": "reading and cleaning", "vocabulary": "training the vocabulary", "encode": "encoding"}
     tasks: dict[str, TaskID] = {}
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=SafeConsole(stderr=True), transient=True) as progress:
 
         def report(stage: str, done: int, total: int | None) -> None:
             if stage not in names:
@@ -122,10 +124,11 @@ def share_cores() -> None:
 @contextmanager
 def show_progress(what: str) -> "Iterator[Callable[[int, int], None]]":
     """Shows on stderr how many of how many examples are done: a bar on a terminal, else a line every 15 seconds."""
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
+    from lockstep.safe_console import SafeConsole
+
+    console = SafeConsole(stderr=True)
     if not console.is_terminal:
         last = time.monotonic()
 
@@ -144,7 +147,12 @@ def show_progress(what: str) -> "Iterator[Callable[[int, int], None]]":
 
 
 def print_json(value: Mapping[str, object] | Sequence[object]) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    print(escape_controls(json.dumps(value, indent=2, ensure_ascii=False)))
+
+
+def print_text(*lines: str, end: str = "\n", flush: bool = False) -> None:
+    """Prints lines on stdout, without the control characters that names and texts may contain."""
+    print(*map(strip_controls, lines), sep="\n", end=end, flush=flush)
 
 
 def fold(name: str, width: int) -> str:

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
+from lockstep.cli.common import print_text
 from lockstep.cli.describe_command import describe
 from lockstep.cli.removed_command import removed
+from lockstep.cli.show_command import show
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -16,11 +18,13 @@ if TYPE_CHECKING:
     from lockstep.data.catalog.get import CatalogCorpus
 
 app = typer.Typer(
-    help="List and download known corpora, make one from your images, describe one, show what cleaning removed.",
+    help="List and download known corpora, make one from your images, describe one, show what cleaning removed or what a "
+    "step trained on.",
     no_args_is_help=True,
 )
 app.command()(describe)
 app.command()(removed)
+app.command()(show)
 
 IMAGE_CONFIGS = {"cifar10": "configs/cifar10-fast.yaml", "fashion-mnist": "configs/fashion-mnist.yaml"}
 """A config for each corpus of images in the built-in catalog."""
@@ -42,11 +46,12 @@ def list_corpora(
 ) -> None:
     """List the corpora that `lockstep data get` can download, or show one of them in detail."""
     from rich import box
-    from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from lockstep.cli.common import print_json
     from lockstep.data.catalog.entries import find, load
+    from lockstep.safe_console import SafeConsole
 
     entries = load(catalog)
     if name is not None:
@@ -55,7 +60,7 @@ def list_corpora(
         print_json({key: entry.model_dump(mode="json") for key, entry in entries.items()})
         return
     if name is not None:
-        print(_description(name, entries[name]))
+        print_text(_description(name, entries[name]))
         return
     table = Table(box=box.SIMPLE)
     table.add_column("name", no_wrap=True)
@@ -63,8 +68,10 @@ def list_corpora(
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("what it is")
     for key, entry in entries.items():
-        table.add_row(key, *(_count(entry, heading) for heading in ("train", "validation", "test")), entry.title)
-    console = Console()
+        table.add_row(
+            key, *(_count(entry, heading) for heading in ("train", "validation", "test")), escape(entry.title)
+        )
+    console = SafeConsole()
     console.print(table)
     console.print("`lockstep data list NAME` shows licence and files; `lockstep data get NAME` downloads it.")
 
@@ -141,21 +148,21 @@ def pictures(
         print_json({"folder": str(target), "config": str(config), **made})
         return
     counts = ", ".join(f"{name} {count:,}" for name, count in made["counts"].items())
-    print(f"The images of {len(made['classes'])} classes are in {_shorten(target)}: {counts}")
-    print(f"Next: lockstep train {_shorten(config)}")
+    print_text(f"The images of {len(made['classes'])} classes are in {_shorten(target)}: {counts}")
+    print_text(f"Next: lockstep train {_shorten(config)}")
 
 
 def _print_result(name: str, result: "CatalogCorpus") -> None:
     counts = ", ".join(f"{key} {count:,}" for key, count in result.facts["counts"].items())
     place = _shorten(result.folder)
-    print(f"{name} is in {place}: {counts}" if result.made else f"{name} is already in {place}: {counts}")
-    print(f"Licence: {result.facts['licence']}")
+    print_text(f"{name} is in {place}: {counts}" if result.made else f"{name} is already in {place}: {counts}")
+    print_text(f"Licence: {result.facts['licence']}")
     if result.config:
-        print(f"Next: lockstep train {_shorten(result.config)}")
+        print_text(f"Next: lockstep train {_shorten(result.config)}")
     elif name in IMAGE_CONFIGS:
-        print(f"Next: lockstep train {IMAGE_CONFIGS[name]} data.images={place}")
+        print_text(f"Next: lockstep train {IMAGE_CONFIGS[name]} data.images={place}")
     else:
-        print(f"Next: set data.images={place} in a config; configs/cifar10-fast.yaml is an example.")
+        print_text(f"Next: set data.images={place} in a config; configs/cifar10-fast.yaml is an example.")
 
 
 def _shorten(path: Path) -> str:
@@ -185,7 +192,6 @@ class _Terminal:
 
     def __init__(self, counts: bool = False) -> None:
         """With `counts`, progress is a number of files, not of bytes."""
-        from rich.console import Console
         from rich.progress import (
             BarColumn,
             DownloadColumn,
@@ -196,7 +202,9 @@ class _Terminal:
             TransferSpeedColumn,
         )
 
-        self._console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+        from lockstep.safe_console import SafeConsole
+
+        self._console = SafeConsole(stderr=True, highlight=False, markup=False, soft_wrap=True)
         far = (MofNCompleteColumn(), TimeRemainingColumn()) if counts else (DownloadColumn(), TransferSpeedColumn())
         columns = (TextColumn("{task.description}"), BarColumn(), *far)
         self._progress = Progress(
@@ -235,12 +243,12 @@ def prepare(
     `lockstep train` does this by itself. Use `prepare` to do it in advance, or to see what cleaning removes.
     """
     from rich import box
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     from lockstep.cli.common import prepare_corpus, print_json, read_config
     from lockstep.cli.describe_command import describe_cleaning
+    from lockstep.safe_console import SafeConsole
 
     corpus = prepare_corpus(read_config(config), force)
     if as_json:
@@ -256,12 +264,12 @@ def prepare(
         longest = max(facts["source_longest"], facts["target_longest"])
         counts = (facts["lines"], facts["source_words"], facts["target_words"], longest)
         table.add_row(name, *(f"{count:,}" for count in counts), dropped or "none")
-    console = Console()
+    console = SafeConsole()
     console.print(table)
     for line in describe_cleaning(corpus.facts):
         console.print(line)
     if any(corpus.facts["sets"]["train"]["removed"].values()):
-        console.print(f"`lockstep data removed {corpus.folder}` shows the removed pairs.", soft_wrap=True)
+        console.print(f"`lockstep data removed {escape(str(corpus.folder))}` shows the removed pairs.", soft_wrap=True)
     size = corpus.vocabulary.size
     console.print(
         f"{corpus.facts['megabytes']:.1f} MB of text, {size:,} pieces in the vocabulary. End marks count as pieces."

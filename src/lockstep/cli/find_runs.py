@@ -48,3 +48,15 @@ def _find_at_address(url: str) -> list[str]:
 
     names = list_run_names(Store(url))
     return [url] if "" in names else [f"{url.rstrip('/')}/{name}" for name in names]
+
+
+def open_run(place: str) -> Path:
+    """Returns the folder of a run; for an address, a folder with its current small files and journal."""
+    from lockstep.remote.fetch_run import fetch_run
+    from lockstep.remote.place import is_remote
+
+    folder = fetch_run(place) if is_remote(place) else Path(place)
+    if not (folder / "config.yaml").is_file() or not (folder / "journal").is_dir():
+        what = f"{place} is not a run." if is_remote(place) or folder.exists() else f"There is no folder {place}."
+        raise LockstepError(what, REMEDY, code=2)
+    return folder

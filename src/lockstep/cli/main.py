@@ -8,6 +8,7 @@ import typer
 from lockstep import __version__
 from lockstep.cli import (
     board_command,
+    checkpoint_command,
     classify_command,
     config_command,
     data_command,
@@ -20,6 +21,7 @@ from lockstep.cli import (
     rehearse_command,
     report_command,
     runs_command,
+    serve_command,
     study_command,
     train_command,
     translate_command,
@@ -44,6 +46,7 @@ app.command()(train_command.train)
 app.command()(evaluate_command.evaluate)
 app.command()(translate_command.translate)
 app.command()(export_command.export)
+app.command()(serve_command.serve)
 app.command()(classify_command.classify)
 app.command()(report_command.report)
 app.command()(prove_command.prove)
@@ -52,12 +55,13 @@ app.command()(plan_command.plan)
 app.command()(board_command.board)
 app.add_typer(study_command.app, name="study")
 app.add_typer(runs_command.app, name="runs")
+app.add_typer(checkpoint_command.app, name="checkpoint")
 app.add_typer(data_command.app, name="data")
 app.add_typer(config_command.app, name="config")
 
 
 TRAIN_MODULES = ("torch", "safetensors", "tensorboard", "plotly", "jinja2", "psutil", "pynvml")
-EDGE_MODULES = ("ctranslate2", "fastapi", "uvicorn", "py3langid", "sacremoses", "onnxruntime", "PIL")
+EDGE_MODULES = ("ctranslate2", "fastapi", "uvicorn", "python_multipart", "py3langid", "sacremoses", "onnxruntime", "PIL")
 EXTRAS = dict.fromkeys(TRAIN_MODULES, "train") | dict.fromkeys(EDGE_MODULES, "edge")
 """The extra that brings a module which the base installation does not have."""
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lockstep.cli.audit_command import audit
 from lockstep.cli.compare_command import compare
 from lockstep.cli.follow_command import follow
 from lockstep.cli.group import DefaultGroup
@@ -19,9 +20,12 @@ class _ListFirst(DefaultGroup):
     default = "list"
 
 
-app = typer.Typer(help="List runs (`lockstep runs FOLDER`), compare runs, or follow one.", cls=_ListFirst)
+app = typer.Typer(
+    help="List runs (`lockstep runs FOLDER`), compare runs, follow one, or audit its use of the data.", cls=_ListFirst
+)
 app.command()(compare)
 app.command()(follow)
+app.command()(audit)
 
 
 @app.command("list")
@@ -31,18 +35,18 @@ def list_runs(
 ) -> None:
     """List the runs in a folder: state, step, best score and speed."""
     from rich import box
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     from lockstep.cli.common import fold, print_json
     from lockstep.remote.place import is_remote
+    from lockstep.safe_console import SafeConsole
 
     summaries = _summarise_remote(folder) if is_remote(folder) else _summarise_local(Path(folder))
     if as_json:
         print_json([summary.as_dict() for summary in summaries])
         return
-    console = Console()
+    console = SafeConsole()
     facts = ("state", "step", "best score", "per second", "workers")
     rows = [_list_facts(summary) for summary in summaries]
     width = console.width - sum(max(map(len, column)) + 3 for column in zip(facts, *rows, strict=True)) - 4
@@ -52,7 +56,7 @@ def list_runs(
         table.add_column(heading, justify="left" if heading == "state" else "right", no_wrap=True)
     for summary, row in zip(summaries, rows, strict=True):
         table.add_row(escape(fold(summary.run, width)), *row)
-    console.print(table if summaries else f"There are no runs in {folder}.")
+    console.print(table if summaries else f"There are no runs in {escape(str(folder))}.")
 
 
 def _list_facts(summary: "Summary") -> list[str]:

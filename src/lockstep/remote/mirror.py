@@ -22,12 +22,11 @@ from lockstep.remote.lease import Lease
 from lockstep.remote.store import Store, StoredObject
 from lockstep.run.checkpoint import Checkpoint, find_newest_whole, parse
 from lockstep.run.directory import RunDirectory
+from lockstep.run.retention import Keep
 
 PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0)
 """Between the attempts of an upload. The library of the store retries too."""
 MARKER = ".mirror.json"
-SelectRetained = Callable[[list[Checkpoint]], set[Path]]
-"""Returns the paths of the checkpoints that are not deleted."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +62,8 @@ class Mirror:
         """Takes the lease and brings the local folder up to date. It must be called before the folder is read."""
         self._lease.take(warn)
         marker = self.run.path / MARKER
-        local = read_json(marker) or {"launch": None}
-        if local["launch"] != self._lease.previous_launch:
+        local = read_json(marker) or {}
+        if local.get("launch") != self._lease.previous_launch:
             self._move_aside()
         self._fetch_state()
         write_json(marker, {"url": self.store.url, "launch": self.launch})
@@ -143,10 +142,10 @@ class Mirror:
             warn(f"Fetched {name} from {self.store.url}.")
         return damage
 
-    def upload(self, saved: Checkpoint, select_retained: SelectRetained) -> None:
+    def upload(self, saved: Checkpoint, keep: Keep) -> None:
         """Copies a checkpoint to the store in the background, after uploads that are in progress. Then checkpoints on the
-        store that `select_retained` does not return are deleted."""
-        arguments = (saved, select_retained, self._thread)
+        store that `keep` does not return are deleted."""
+        arguments = (saved, keep, self._thread)
         self._thread = threading.Thread(target=self._upload, args=arguments, name="upload", daemon=True)
         self._thread.start()
 
@@ -188,7 +187,7 @@ class Mirror:
         self._send_small_files()
         self._lease.release()
 
-    def _upload(self, saved: Checkpoint, select_retained: SelectRetained, previous: threading.Thread | None) -> None:
+    def _upload(self, saved: Checkpoint, keep: Keep, previous: threading.Thread | None) -> None:
         if previous is not None:
             previous.join()
         begin, name, sent = time.perf_counter(), saved.path.name, set[str]()
@@ -211,7 +210,7 @@ class Mirror:
         seconds = time.perf_counter() - begin
         self._events.append(MirrorEvent("upload", facts={"step": saved.step, "bytes": size, "seconds": seconds}))
         try:
-            self._prune(name, select_retained)
+            self._prune(name, keep)
         except LockstepError as error:
             self._add_fault("old checkpoints not deleted", error.message, saved.step)
 
@@ -258,10 +257,10 @@ class Mirror:
                 self.store.write(name, path.read_bytes())  # a snapshot in memory, because workers append to it
                 self._sent[name] = state
 
-    def _prune(self, newest: str, select_retained: SelectRetained) -> None:
+    def _prune(self, newest: str, keep: Keep) -> None:
         """Deletes the checkpoints on the store that are not retained, and the remains of killed uploads."""
         committed = [self._committed[name] for name in sorted(self._committed)]
-        retained = {path.name for path in select_retained(committed)} | {newest}
+        retained = {path.name for path in keep(committed)} | {newest}
         obsolete = [name for name in self.store.list("checkpoints") if name.split("/")[1] not in retained]
         self.store.remove(sorted(obsolete, key=lambda name: not name.endswith("/manifest.json")))  # manifests first
         self._committed = {name: saved for name, saved in self._committed.items() if name in retained}

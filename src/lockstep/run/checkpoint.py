@@ -89,17 +89,23 @@ class Checkpoint:
     def progress(self) -> Progress:
         return Progress(**self.manifest["progress"])
 
-    def damage(self, part: str = "") -> str | None:
-        """What is wrong with the files (of a part such as `model/`), or None when every byte is as it was written."""
+    def check_files(self, part: str = "") -> Iterator[tuple[str, str | None]]:
+        """Yields the name of every file (of a part such as `model/`), and what is wrong with it, or None when every byte is
+        as it was written."""
         for name, expected in self.manifest["files"].items():
             file = self.path / name
             if not name.startswith(part):
                 continue
             if not file.is_file():
-                return f"{name} is missing"
-            if file.stat().st_size != expected["bytes"] or sha256(file) != expected["sha256"]:
-                return f"{name} does not match its digest"
-        return None
+                yield name, f"{name} is missing"
+            elif file.stat().st_size != expected["bytes"] or sha256(file) != expected["sha256"]:
+                yield name, f"{name} does not match its digest"
+            else:
+                yield name, None
+
+    def damage(self, part: str = "") -> str | None:
+        """What is wrong with the first damaged file (of a part such as `model/`), or None when all are as written."""
+        return next((damage for _, damage in self.check_files(part) if damage is not None), None)
 
 
 def sign(progress: dict[str, Any], config: dict[str, Any], files: dict[str, Any]) -> dict[str, Any]:
@@ -127,7 +133,7 @@ def parse(path: Path, text: bytes) -> Checkpoint | None:
         manifest = json.loads(text)
         is_whole = manifest["format"] == FORMAT and manifest["sha256"] == _own_digest(manifest)
         return Checkpoint(path, manifest) if is_whole else None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 

@@ -66,7 +66,7 @@ def note_score(path: Path, progress: Progress, keep: Keep) -> None:
 
 
 def _clear(folder: Path, aside: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(exist_ok=True)
     sync(folder.parent)
     sweep(folder)
     (aside / "state").mkdir(parents=True)

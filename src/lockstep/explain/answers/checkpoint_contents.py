@@ -23,7 +23,7 @@ def answer(evidence: Evidence) -> Answer:
     if not checkpoints:
         return Answer(QUESTION, "no checkpoint", NO_CHECKPOINT, "unknown")
     files = checkpoints[-1].files
-    figures = [make_figure(name, size, megabytes, _get_purpose(name)) for name, size in files.items()]
+    figures = [make_figure(name, size, megabytes, get_purpose(name)) for name, size in files.items()]
     short = plural(len(files), "file")
     text = (
         f"{short}: `state/` has everything that training needs to resume exactly where it stopped, "
@@ -32,7 +32,7 @@ def answer(evidence: Evidence) -> Answer:
     return Answer(QUESTION, short, text, "plain", figures, [_draw_files(checkpoints[-1])])
 
 
-def _get_purpose(name: str) -> str:
+def get_purpose(name: str) -> str:
     return STATE if name.startswith("state/") else PURPOSES.get(name, "not known to this version")
 
 
