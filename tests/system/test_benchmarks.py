@@ -49,3 +49,8 @@ def test_what_checkpoints_cost_is_measured(tiny_images: Tiny) -> None:
 @pytest.mark.slow
 def test_ways_to_make_batches_are_compared(tiny: Tiny, tmp_path: Path) -> None:
     assert "bucketed" in benchmark("learning", tiny.config, "train.steps=8", "--folder", tmp_path, "--seeds", 2)
+
+
+@pytest.mark.slow
+def test_the_report_of_a_long_run_is_measured() -> None:
+    assert "runs compare" in benchmark("long_report", "--steps", 5000)

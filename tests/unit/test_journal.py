@@ -143,6 +143,15 @@ def test_a_line_that_is_no_entry_is_skipped_and_counted(tmp_path: Path, garbage:
     assert list(lines(path)).count(None) == 1
 
 
+def test_a_line_with_half_of_a_surrogate_pair_is_read(tmp_path: Path) -> None:
+    """File names that are not UTF-8 contain them."""
+    path = write(tmp_path, step(1))
+    with path.open("ab") as file:
+        file.write(b'{"kind":"fault","time":1.0,"detail":"\\udcff"}\n')
+    reading = read(tmp_path)
+    assert ([line["detail"] for line in reading.of("fault")], reading.damaged) == (["\udcff"], 0)
+
+
 def test_a_journal_that_does_not_exist_reads_as_empty(tmp_path: Path) -> None:
     reading = read(tmp_path / "nowhere")
     assert (reading.steps, reading.events, reading.damaged) == ([], [], 0)

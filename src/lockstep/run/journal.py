@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NotRequired, TextIO, TypedDict
 
+from pydantic_core import from_json
+
 from lockstep.run.standing import Line, select_standing
 
 
@@ -135,11 +137,15 @@ def lines(path: Path) -> Iterator[Line | None]:
 
 
 def parse_line(raw: bytes) -> Line | None:
-    """Returns a line of a journal; None when it is damaged."""
+    """Returns a line of a journal; None when it is damaged. `from_json` is four times as fast as `json` and returns the
+    same values, but refuses some lines that `json` reads, such as those with half of a surrogate pair."""
     try:
-        line = json.loads(raw)
+        line = from_json(raw)
     except ValueError:
-        return None
+        try:
+            line = json.loads(raw)
+        except ValueError:
+            return None
     return line if isinstance(line, dict) and "kind" in line else None
 
 

@@ -193,11 +193,13 @@ def _make_interface_figure(measured: MeasuredSteps, machines: Machines) -> Figur
 
 def _pair_samples(steps: Steps, interface: Interface) -> Column:
     """Returns (bits per second, mean step seconds) of the samples that have steps in their interval, [samples, 2]."""
-    pairs = []
+    pairs, order = [], np.argsort(steps.time, kind="stable")
+    moments, seconds = steps.time[order], steps.seconds
     for sample in interface.samples:
-        inside = (steps.time > sample.time - sample.seconds) & (steps.time <= sample.time)
-        if inside.any():
-            pairs.append((8 * sample.sent / sample.seconds, float(steps.seconds[inside].mean())))
+        first, end = np.searchsorted(moments, (sample.time - sample.seconds, sample.time), "right")
+        if first < end:
+            inside = seconds[np.sort(order[first:end])]
+            pairs.append((8 * sample.sent / sample.seconds, float(inside.mean())))
     return np.array(pairs, np.float64).reshape(-1, 2)
 
 

@@ -38,28 +38,44 @@ class Disturbance:
         return f"Other programs used {used} during the measured steps: the figures below are of a disturbed run."
 
 
+@dataclass(frozen=True)
+class DisturbanceSample:
+    """The share of a host's cores that other programs used in the `seconds` before `end`."""
+
+    host: str
+    end: float
+    seconds: float
+    others: float
+
+
 def measure_disturbance(record: Record) -> Disturbance:
     """Averages the samples of each host over the time of the measured steps."""
     steps = record.select_measured({record.primary.rank: record.primary}).primary
     seconds, used = defaultdict[str, float](float), defaultdict[str, float](float)
-    for worker in record.workers.values() if len(steps) else ():
+    samples = _list_samples(record) if len(steps) else []
+    moments = np.array([(sample.end - sample.seconds, sample.end) for sample in samples]).reshape(-1, 2)
+    for sample, overlap in zip(samples, np.diff(_count_seconds_before(moments, steps))[:, 0].tolist(), strict=True):
+        seconds[sample.host] += overlap
+        used[sample.host] += sample.others * overlap
+    return Disturbance({host: used[host] / seconds[host] for host in seconds if seconds[host] > 0})
+
+
+def _list_samples(record: Record) -> list[DisturbanceSample]:
+    """Returns the samples of all workers that say what other programs used."""
+    samples = []
+    for worker in record.workers.values():
         for line in worker.select_events("system"):
             others, length = get_number(line.get("others")), get_number(line.get("seconds"))
-            if others is None or not length:
-                continue
-            end = float(line["time"])
-            begin, end = _count_seconds_before(np.array([end - length, end]), steps)
-            host = str(line.get("host", "?"))
-            seconds[host] += end - begin
-            used[host] += others * (end - begin)
-    return Disturbance({host: used[host] / seconds[host] for host in seconds if seconds[host] > 0})
+            if others is not None and length:
+                samples.append(DisturbanceSample(str(line.get("host", "?")), float(line["time"]), length, others))
+    return samples
 
 
 def _count_seconds_before(moments: Column, steps: Steps) -> Column:
     """Returns how many seconds of the steps lie before each moment."""
-    begins, total = steps.time - steps.seconds, np.cumsum(steps.seconds)
-    place = np.searchsorted(steps.time, moments)  # steps that have ended
-    before = np.concatenate([[0.0], total])[place]
+    ends, seconds = steps.time, steps.seconds
+    place = np.searchsorted(ends, moments)  # steps that have ended
+    before = np.concatenate([[0.0], np.cumsum(seconds)])[place]
     current = np.minimum(place, len(steps) - 1)
-    running = np.clip(moments - begins[current], 0.0, steps.seconds[current])
+    running = np.clip(moments - (ends - seconds)[current], 0.0, seconds[current])
     return before + np.where(place < len(steps), running, 0.0)

@@ -66,13 +66,14 @@ def judge_overfitting(record: Record) -> LossGap:
 
 def _average_before(evaluated: Column, steps: Column, losses: Column) -> Column:
     """Returns the mean training loss of the steps before each evaluation: at least 20 steps, or half of the steps since the
-    evaluation before."""
+    evaluation before. `steps` are in order."""
     means = np.full(len(evaluated), math.nan)
     for place, step in enumerate(evaluated):
         before = evaluated[place - 1] if place else 0.0
-        near = (steps > max(before, step - max(20.0, (step - before) / 2))) & (steps <= step) & np.isfinite(losses)
-        if near.any():
-            means[place] = losses[near].mean()
+        after = max(before, step - max(20.0, (step - before) / 2))
+        near = losses[slice(*np.searchsorted(steps, (after, step), "right"))]
+        if np.isfinite(near).any():
+            means[place] = near[np.isfinite(near)].mean()
     return means
 
 

@@ -11,6 +11,9 @@ from lockstep.explain.reading.steps import WIDTH, Steps, make_row
 from lockstep.run.journal import Line, lines
 from lockstep.run.standing import Columns, find_standing
 
+BLOCK_VALUES = 4096 * WIDTH
+"""Values of step lines that are collected before they are appended to the columns."""
+
 
 @dataclass(frozen=True)
 class JournalFile:
@@ -30,23 +33,33 @@ class JournalFile:
 
 def read_file(path: Path) -> JournalFile:
     """Reads a missing file as empty. Skips and counts lines that are damaged or incomplete."""
-    columns = array("d")
+    columns, rows = [array("d") for _ in range(WIDTH)], array("d")
     branches, events, steps_before, damaged = list[str | None](), list[Line](), list[int](), 0
     for line in lines(path) if path.exists() else ():
         try:
             if line is None:
                 raise ValueError
             if line["kind"] == "step":
-                columns.fromlist(make_row(line))  # adds the complete row, or nothing
+                rows.fromlist(make_row(line))  # adds the complete row, or nothing
                 branches.append(line.get("branch"))
+                if len(rows) == BLOCK_VALUES:
+                    _append_rows(columns, rows)
+                    rows = array("d")
             else:
                 float(line["time"])
                 events.append(line)
                 steps_before.append(len(branches))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             damaged += 1
-    all_steps = Steps(*np.array(columns, np.float64).reshape(-1, WIDTH).T)
+    _append_rows(columns, rows)
+    all_steps = Steps(*map(np.asarray, columns))
     return JournalFile(all_steps, branches if any(branches) else [], events, steps_before, damaged)
+
+
+def _append_rows(columns: "list[array[float]]", rows: "array[float]") -> None:
+    """Appends rows to the columns block by block, so that a long journal is never in memory twice."""
+    for column, values in zip(columns, np.asarray(rows).reshape(-1, WIDTH).T, strict=True):
+        column.frombytes(values.tobytes())
 
 
 def get_seconds(line: Line) -> float:

@@ -23,6 +23,7 @@ from lockstep.run.directory import RunDirectory
 from lockstep.run.journal import Line, worker_file
 from lockstep.run.standing import as_integer, select_standing
 from lockstep.settings import flat
+from lockstep.yaml_text import parse_yaml
 
 SHARED = ("evaluation", "checkpoint", "stop")
 """Events that all workers write at the same step."""
@@ -83,7 +84,7 @@ class Record:
     @cached_property
     def config(self) -> dict[str, JsonValue]:
         try:
-            value = yaml.safe_load(self.run.config.read_text(encoding="utf-8"))
+            value = parse_yaml(self.run.config.read_text(encoding="utf-8"))
         except FileNotFoundError:
             self.notes.append("config.yaml is missing.")
             return {}
@@ -306,7 +307,7 @@ class Record:
         first = next(iter(self.environment_of_workers), {})
         return str(first.get("device", "cpu")).partition(":")[0]
 
-    @property
+    @cached_property
     def last_step(self) -> int:
         """The last step that any worker took."""
         steps = self.primary.steps

@@ -47,8 +47,8 @@ class Steps:
         return len(self.step)
 
     def where(self, chosen: Mask | npt.NDArray[np.intp]) -> "Steps":
-        """Returns the chosen rows of all columns."""
-        return Steps(**{column.name: getattr(self, column.name)[chosen] for column in fields(self)})
+        """Returns the chosen rows of all columns, by a mask or by their indices."""
+        return SelectedSteps(self, np.arange(len(self))[chosen])
 
     @property
     def is_global(self) -> bool:
@@ -66,9 +66,35 @@ class Steps:
         return self.merge - self.sums + self.overlapped
 
 
+COLUMNS = tuple(column.name for column in fields(Steps))
+WIDTH = len(COLUMNS)
+
+
+class SelectedSteps(Steps):
+    """Rows of other steps. A column is copied when it is read, because a copy of all columns of a long run would need
+    hundreds of megabytes. Read a column once before a loop, not in it."""
+
+    _source: Steps
+    _rows: npt.NDArray[np.intp]
+
+    def __init__(self, source: Steps, rows: npt.NDArray[np.intp]) -> None:
+        self.__dict__.update(_source=source, _rows=rows)
+
+    def __getattr__(self, name: str) -> Column:
+        if name not in COLUMNS:
+            raise AttributeError(name)
+        column: Column = getattr(self._source, name)[self._rows]
+        return column
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def where(self, chosen: Mask | npt.NDArray[np.intp]) -> Steps:
+        return SelectedSteps(self._source, self._rows[chosen])
+
+
 PHASES = ("input", "forward", "backward", "merge", "update")
 NO_SUMS = {"seconds": 0.0, "bytes": 0}
-WIDTH = len(fields(Steps))
 
 
 def make_row(line: Line) -> list[float]:
@@ -116,6 +142,5 @@ def join_steps(steps: Steps, others: Steps) -> Steps:
     missed = others.where(~np.isin(others.step, steps.step))
     if not len(missed):
         return steps
-    names = [column.name for column in fields(Steps)]
-    both = {name: np.concatenate([getattr(steps, name), getattr(missed, name)]) for name in names}
-    return Steps(**both).where(np.argsort(np.concatenate([steps.step, missed.step]), kind="stable"))
+    both = Steps(*(np.concatenate([getattr(steps, name), getattr(missed, name)]) for name in COLUMNS))
+    return both.where(np.argsort(np.concatenate([steps.step, missed.step]), kind="stable"))
