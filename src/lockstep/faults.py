@@ -3,11 +3,13 @@ one check of an empty list.
 
 `LOCKSTEP_FAULT=kill:rank=1:phase=merge:step=7` kills rank 1 every time it reaches that point; with `restarts=0`, only
 before its first restart. Several faults are separated by commas.
-Actions: `kill` (SIGKILL), `stop` (SIGSTOP), `term` (SIGTERM), `nan` (the caller sets its gradient to NaN), `error`
-(raises), `slow` (`slow:phase=backward:rank=1:times=3` makes computation, or with `phase=input` the input, take three times
-as long; `ms=100` makes it take 0.1 s longer).
+Actions: `kill` (SIGKILL), `stop` (SIGSTOP), `term` (SIGTERM), `segv` (SIGSEGV), `abort` (SIGABRT), `loop` (computes for
+ever), `sleep` (sleeps for ever), `gil` (sleeps for ever and never releases the interpreter), `nan` (the caller sets its
+gradient to NaN), `error` (raises), `slow` (`slow:phase=backward:rank=1:times=3` makes computation, or with `phase=input`
+the input, take three times as long; `ms=100` makes it take 0.1 s longer).
 """
 
+import ctypes
 import os
 import signal
 import time
@@ -35,7 +37,14 @@ PHASES = (
     "upload",
     "commit",
 )
-_SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM}
+_SIGNALS = {
+    "kill": signal.SIGKILL,
+    "stop": signal.SIGSTOP,
+    "term": signal.SIGTERM,
+    "segv": signal.SIGSEGV,
+    "abort": signal.SIGABRT,
+}
+_HANGS = ("loop", "sleep", "gil")
 
 
 @dataclass
@@ -62,7 +71,7 @@ def parse(text: str) -> list[Fault]:
             for key, value in values.items()
             if key in ("rank", "step", "restarts", "times", "ms") and value.isdigit()
         }
-        is_valid = action in (*_SIGNALS, "nan", "error", "slow") and values.get("phase") in PHASES
+        is_valid = action in (*_SIGNALS, *_HANGS, "nan", "error", "slow") and values.get("phase") in PHASES
         if not is_valid or len(numbers) + 1 != len(pairs):
             raise ValueError(f"LOCKSTEP_FAULT: cannot read {part!r}")
         faults.append(Fault(action, values["phase"], **numbers))
@@ -90,11 +99,22 @@ def at(phase: str, step: int | None = None) -> str | None:
         if matches and fault.restarts in (None, environment_variables.restarts()):
             if fault.action in _SIGNALS:
                 os.kill(os.getpid(), _SIGNALS[fault.action])
+            elif fault.action in _HANGS:
+                _hang(fault.action)
             elif fault.action == "error":
                 raise RuntimeError(f"fault injected at {phase}, step {_current_step}")
             elif fault.action != "slow":
                 return fault.action
     return None
+
+
+def _hang(how: str) -> None:
+    """Never returns."""
+    while True:
+        if how == "gil":
+            ctypes.PyDLL(None).sleep(3600)
+        elif how == "sleep":
+            time.sleep(3600)
 
 
 def slow(phase: str, seconds: float) -> None:
