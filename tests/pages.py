@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 OUTPUT = Path(os.environ.get("LOCKSTEP_TEST_OUTPUT") or Path(__file__).parent / "output")
-DRAWN = "[...document.querySelectorAll('.plot')].every(plot => plot.dataset.drawn === 'yes')"
+DRAWN = "[...document.querySelectorAll('.plot')].every(plot => plot.dataset.drawn)"
 MARKS = """
 [...document.querySelectorAll('.plot')].map(plot => {
   const marks = [...plot.querySelectorAll('.scatterlayer .trace path, .barlayer .point path')];

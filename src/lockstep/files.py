@@ -117,11 +117,24 @@ def write_json(path: Path, value: Mapping[str, object] | Sequence[object]) -> No
     write_atomically(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def read_json(path: Path) -> Any:
+def read_json_value(path: Path) -> Any:
     """Returns the value of a JSON file, or None when the file does not exist."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except ValueError:
-        raise LockstepError(f"{path} is damaged: it is not JSON.", "Restore it, or start a new run.") from None
+    except (ValueError, RecursionError):
+        raise damaged(path, "it is not JSON") from None
+
+
+def read_json(path: Path) -> Any:
+    """Returns the object in a JSON file as a dictionary, or None when the file does not exist."""
+    value = read_json_value(path)
+    if value is not None and not isinstance(value, dict):
+        raise damaged(path, "it contains no JSON object")
+    return value
+
+
+def damaged(path: Path, reason: str) -> LockstepError:
+    """The error for a file whose content is not what Lockstep wrote."""
+    return LockstepError(f"{path} is damaged: {reason}.", "Restore it, or start a new run.")

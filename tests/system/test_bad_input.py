@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Tiny, lockstep, steps, weights
+from conftest import Tiny, lockstep, running, steps, weights
 
 
 def refused(*words: object, code: int, says: list[str], **options: str) -> None:
@@ -267,3 +267,16 @@ def test_translating_a_file_onto_itself_or_from_bad_text(tiny: Tiny, tmp_path: P
 def test_far_more_workers_than_cores_are_refused(tiny: Tiny, tmp_path: Path) -> None:
     error = lockstep("train", tiny.config, "--workers", 100_000, "--run", tmp_path / "run", code=2).stderr
     assert "Error: 100,000 processes are too many for the" in error
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_run_folder_that_is_deleted_during_training(tiny: Tiny, tmp_path: Path, workers: int) -> None:
+    run = tmp_path / "run"
+    often = ("train.evaluate_every=50", "train.checkpoint_every=50")
+    with running(tiny, run, *often, workers=workers, steps_first=60) as process:
+        shutil.rmtree(run)
+        errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 1
+    assert errors.count("Error: ") == 1
+    assert f"Error: The run folder {run} is gone: it was deleted or moved while the run was training." in errors
+    assert not run.exists()

@@ -114,3 +114,20 @@ def test_bad_input_leaves_an_existing_output_alone(run: Path, tmp_path: Path) ->
     lockstep("translate", run, "-i", good, "-o", output)
     assert len(output.read_text().splitlines()) == 1
     assert not (tmp_path / "out.de.partial").exists()
+
+
+def test_control_characters_reach_a_file_and_a_pipe_but_no_terminal(run: Path, tmp_path: Path) -> None:
+    """A word that is too long is copied, whatever it contains."""
+    word = "x\x1b]0;y\x07\x9b\u202ez" * 40
+    assert translate(run, f"{word}\n".encode()).stdout.decode() == f"{word}\n"
+    lockstep("translate", run, word, "-o", tmp_path / "text")
+    assert (tmp_path / "text").read_text(encoding="utf-8") == f"{word}\n"
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(command("translate", run, word), stdout=theirs, stderr=subprocess.PIPE) as process:
+        os.close(theirs)
+        shown = b""
+        while not shown.endswith(b"\n"):
+            shown += os.read(ours, 10_000)
+        process.communicate(timeout=60)
+    os.close(ours)
+    assert shown.decode() == "x]0;yz" * 40 + "\r\n"

@@ -245,8 +245,8 @@ def test_a_setting_that_is_twice_in_a_file_is_refused_with_both_lines(tmp_path: 
 
 def test_a_file_with_anchors_can_be_read(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
-    path.write_text("data: {grammar: {}}\nown: &own {again: [*own], more: *own}\n")
-    assert read_yaml(path)["own"]["more"]["more"]
+    path.write_text("data: {grammar: {}}\nown: {first: &own {more: 1}, again: [*own], more: *own}\n")
+    assert read_yaml(path)["own"]["more"]["more"] == 1
 
 
 def test_a_batch_needs_exactly_one_size() -> None:

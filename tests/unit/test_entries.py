@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lockstep.data.catalog.entries import find, load
+from lockstep.data.catalog.entries import Source, find, load
 from lockstep.data.catalog.fetch import file_pattern, resolve
 from lockstep.errors import LockstepError
 
@@ -62,6 +62,9 @@ def test_a_users_catalog_can_change_one_address_only(tmp_path: Path) -> None:
         ({"../x": {}}, "is not a valid name for a corpus"),
         ("- a\n- b", "holds no entries"),
         ("a: [", "is not valid YAML"),
+        ("a: " + "[" * 5000, "is not valid YAML"),
+        ("a: &a {b: *a}", "is not valid YAML"),
+        ("a: !!timestamp x", "is not valid YAML"),
     ],
 )
 def test_an_invalid_catalog_is_named_with_the_key(tmp_path: Path, tree: object, message: str) -> None:
@@ -70,6 +73,49 @@ def test_an_invalid_catalog_is_named_with_the_key(tmp_path: Path, tree: object, 
     assert message in caught.value.message
     assert "own.yaml" in caught.value.message
     assert caught.value.code == 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"pieces": {"../../../escaped": {"sources": ["https://example.org/a.tgz"]}}},
+        {"pieces": {"images": {"sources": ["apt:-oAPT::Update::Pre-Invoke=true"]}}},
+        {"pieces": {"images": {"sources": ["apt:../a"]}}},
+        {"pieces": {"images": {"sources": ["npm:--registry=http://example.org"]}}},
+        {"pieces": {"images": {"sources": ["npm:@a/../../b@1.0"]}}},
+        {"pieces": {"images": {"sources": ["npm:a@git+https://example.org"]}}},
+        {"pieces": {"images": {"sources": ["https://example.org/a\nb"]}}},
+        {"pieces": {"images": {"sources": ["https://example.org/a"], "also": ["../../secret"]}}},
+        {"files": {"../../secret": "md5:" + "0" * 32}},
+        {"languages": ["en", "x/../../escaped"]},
+        {"sets": {"test": [{"piece": "images", "files": ["../a", "b"]}]}},
+        {"sets": {"test": [{"piece": "images", "files": ["..", "b"]}]}},
+    ],
+)
+def test_names_in_a_catalog_are_neither_paths_nor_options(tmp_path: Path, changes: object) -> None:
+    with pytest.raises(LockstepError, match="own.yaml: cifar10"):
+        load(own(tmp_path, {"cifar10": changes}))
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        ("https://example.org/a/%2e%2e%2f%2e%2e%2fescaped", "escaped"),
+        ("https://example.org/..", "content"),
+        ("https://example.org/%2e%2e", "content"),
+        ("https://example.org/.lock", "lock"),
+        ("https://example.org/a%00%1b%2a.tgz", "a___.tgz"),
+        ("https://example.org/my%20text.gz", "my text.gz"),
+        ("https://example.org", "content"),
+    ],
+)
+def test_the_file_of_an_address_stays_in_its_folder(address: str, name: str) -> None:
+    assert file_pattern(Source(address=address)) == name
+
+
+@pytest.mark.parametrize("package", ["apt:libreoffice-help-de", "apt:g++", "npm:a@1.0.0-rc.1+b", "npm:@a/b@2.0"])
+def test_usual_names_of_packages_are_valid(package: str) -> None:
+    assert Source(address=package).address == package
 
 
 def test_a_missing_catalog_is_named(tmp_path: Path) -> None:

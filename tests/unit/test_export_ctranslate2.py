@@ -156,7 +156,9 @@ def test_a_quantized_export_is_smaller_and_translates(
 def test_a_model_with_unknown_weights_is_not_exported(vocabulary: Vocabulary) -> None:
     weights = {name: tensor.numpy() for name, tensor in make_model(SHAPES[0], vocabulary).state_dict().items()}
     with pytest.raises(ValueError, match="no place for decoder.9.bias"):
-        make_spec(SHAPES[0], weights | {"decoder.9.bias": np.zeros(3)}, vocabulary, np.zeros((POSITIONS, 32), np.float32))
+        make_spec(
+            SHAPES[0], weights | {"decoder.9.bias": np.zeros(3)}, vocabulary, np.zeros((POSITIONS, 32), np.float32)
+        )
 
 
 def test_the_config_tells_ctranslate2_to_end_the_source(vocabulary: Vocabulary, tmp_path: Path) -> None:

@@ -66,6 +66,14 @@ def test_debian_packages_are_read_without_dpkg(tmp_path: Path, name: str) -> Non
     assert read_all(path) == {"usr/share/a": b"hello"}
 
 
+@pytest.mark.parametrize("size", ["x", "-60", ""])
+def test_a_package_with_an_impossible_size_is_damaged(tmp_path: Path, size: str) -> None:
+    path = tmp_path / "a.deb"
+    path.write_bytes(b"!<arch>\n" + f"{'debian-binary':<48}{size:<10}`\n".encode() + b"2.0\n")
+    with pytest.raises(LockstepError, match="is damaged or cut off"):
+        read_all(path)
+
+
 @pytest.mark.parametrize("kind", ["tgz", "deb"])
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
 def test_a_truncated_archive_is_named(tmp_path: Path, kind: str, share: float) -> None:

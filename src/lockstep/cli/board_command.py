@@ -21,6 +21,7 @@ def board(
     import tempfile
     import webbrowser
 
+    from lockstep.cli.common import print_text
     from lockstep.cli.find_runs import name_runs
 
     folders = {name: _find_events(run) for name, run in name_runs(runs).items()}
@@ -33,7 +34,7 @@ def board(
         address = _serve(together, host, port)
         shown = f"{len(folders)} runs" if len(folders) > 1 else f"the run {next(iter(folders))}"
         try:
-            print(f"TensorBoard shows {shown} at {address} until you press Ctrl-C.", flush=True)
+            print_text(f"TensorBoard shows {shown} at {address} until you press Ctrl-C.", flush=True)
             if open_browser:
                 webbrowser.open(address)
             signal.pause()

@@ -25,7 +25,7 @@ def classify(
     `lockstep classify runs/cifar photo.jpg --top 3`
     """
     from lockstep.api_images import load_classifier
-    from lockstep.cli.common import print_json
+    from lockstep.cli.common import print_json, print_text
     from lockstep.data.images.onnx_classifier import classify_files
 
     results = list(classify_files(load_classifier(run, checkpoint), pictures, top))
@@ -42,4 +42,4 @@ def classify(
         return
     width = max(len(str(path)) for path in pictures)
     for path, guesses in zip(pictures, results, strict=True):
-        print(f"{path!s:{width}}  {', '.join(f'{guess.name} {guess.probability:.1%}' for guess in guesses)}")
+        print_text(f"{path!s:{width}}  {', '.join(f'{guess.name} {guess.probability:.1%}' for guess in guesses)}")

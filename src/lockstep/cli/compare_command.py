@@ -28,8 +28,6 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
     """Compare runs: settings that differ, speed, phases of a step, and curves of loss and score."""
-    from rich.console import Console
-
     from lockstep.cli.common import print_json
     from lockstep.cli.find_runs import name_runs
     from lockstep.errors import LockstepError
@@ -37,6 +35,7 @@ def compare(
     from lockstep.files import disk_error, write_atomically
     from lockstep.remote.fetch_run import fetch_run
     from lockstep.remote.place import is_remote
+    from lockstep.safe_console import SafeConsole
 
     places = name_runs(runs)
     if len(places) < 2:
@@ -52,11 +51,11 @@ def compare(
     if as_json:
         print_json(comparison.as_dict())
         return
-    console = Console()
+    console = SafeConsole()
     for part in list_parts(comparison, "seconds" if by == "time" else by, console.width):
         console.print(part)
     if html is not None:
-        console.print(f"Page with all curves: {html}", highlight=False)
+        console.print(f"Page with all curves: {html}", highlight=False, markup=False)
 
 
 def list_parts(comparison: "RunComparison", axis: str, width: int = 120) -> "list[Table | Text]":

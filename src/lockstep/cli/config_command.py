@@ -16,13 +16,13 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of YAML.")] = False,
 ) -> None:
     """Print all settings of a config, with the defaults of those that it leaves out."""
-    from lockstep.cli.common import print_json, read_config
+    from lockstep.cli.common import print_json, print_text, read_config
 
     settings = read_config(config)
     if as_json:
         print_json(settings.model_dump(mode="json"))
     else:
-        print(settings.to_yaml(), end="")
+        print_text(settings.to_yaml(), end="")
 
 
 @app.command()
@@ -69,8 +69,9 @@ def explain(
 
 def _print_sections(sections: "list[SectionFacts]") -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
+
+    from lockstep.safe_console import SafeConsole
 
     table = Table(box=box.SIMPLE)
     table.add_column("section", no_wrap=True)
@@ -78,7 +79,7 @@ def _print_sections(sections: "list[SectionFacts]") -> None:
     table.add_column("what it sets")
     for section in sections:
         table.add_row(section["section"], str(section["settings"]), section["text"])
-    console = Console(highlight=False)
+    console = SafeConsole(highlight=False)
     console.print(table)
     print("`lockstep config explain SECTION` explains its settings.")
     print("`lockstep config explain --all` explains all of them.")
@@ -88,11 +89,10 @@ def _print_setting(setting: "SettingFacts") -> None:
     """The name, type and default of a setting, and its meaning below. Lines end between words."""
     import textwrap
 
-    from rich.console import Console
-
     from lockstep.config import as_yaml
+    from lockstep.safe_console import SafeConsole
 
-    wrapper = textwrap.TextWrapper(Console().width, break_on_hyphens=False, break_long_words=False)
+    wrapper = textwrap.TextWrapper(SafeConsole().width, break_on_hyphens=False, break_long_words=False)
     wrapper.initial_indent = wrapper.subsequent_indent = " " * 4
     fixed = ". A resumed run cannot change it" if setting["fixed"] else ""
     facts = f"{setting['type']}; default: {as_yaml(setting['default'])}{fixed}"

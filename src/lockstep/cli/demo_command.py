@@ -26,14 +26,13 @@ def demo(
     """
     from dataclasses import replace
 
-    from rich.console import Console
-
     from lockstep.cli.common import print_json
     from lockstep.cli.evaluate_command import evaluate_run
     from lockstep.cli.train_command import run_training
     from lockstep.config import load
     from lockstep.explain.summary import summarise
     from lockstep.remote.place import working_folder
+    from lockstep.safe_console import SafeConsole
 
     config = load(Path(__file__).with_name("demo.yaml"), overrides or [])
     run_training(config, run, workers, show=False)
@@ -42,7 +41,7 @@ def demo(
     if as_json:
         print_json({"summary": summary.as_dict(), "test": test})
     else:
-        print_closing(Console(), run, summary, test)
+        print_closing(SafeConsole(), run, summary, test)
 
 
 def print_closing(

@@ -23,11 +23,10 @@ def describe(
 
     For images: how many there are of each class. Of several paths, those that are not a corpus are skipped.
     """
-    from rich.console import Console
-
     from lockstep.cli.common import print_json
     from lockstep.errors import LockstepError
     from lockstep.notices import warn
+    from lockstep.safe_console import SafeConsole
 
     described: list[dict[str, Any]] = []
     for number, path in enumerate(paths):
@@ -40,7 +39,7 @@ def describe(
     if as_json:
         print_json(described[0] if len(paths) == 1 else described)
         return
-    console = Console()
+    console = SafeConsole()
     for facts in described:
         _print_corpus(console, Path(facts["path"]), facts)
 
@@ -124,9 +123,11 @@ def read_facts(path: Path) -> dict[str, Any]:
     for place in (path / INDEX, RunDirectory(path).data) if path.is_dir() else ():
         if (facts := read_json(place)) is None:
             continue
-        if isinstance(facts, dict) and "classes" in facts:
+        if "classes" in facts:
             return facts
-        if not isinstance(facts, dict) or "length_step" not in facts.get("sets", {}).get("train", {}):
+        sets = facts.get("sets")
+        train = sets.get("train") if isinstance(sets, dict) else None
+        if not isinstance(train, dict) or "length_step" not in train:
             raise LockstepError(
                 f"{place} was written by another version of Lockstep.",
                 "Prepare the corpus again: `lockstep prepare CONFIG --force`.",

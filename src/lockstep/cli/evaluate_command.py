@@ -187,7 +187,7 @@ def _compute_loss(place: str, translator: "Translator", text: "ParallelText") ->
 
 def _evaluate_sets(places: Sequence[str], on: str, request: _Request, as_json: bool) -> None:
     """Scores a held-out set of one or two runs."""
-    from lockstep.cli.common import print_json
+    from lockstep.cli.common import print_json, print_text
     from lockstep.cli.evaluate_output import format_images
     from lockstep.cli.evaluate_set import open_run, score_images
 
@@ -201,7 +201,7 @@ def _evaluate_sets(places: Sequence[str], on: str, request: _Request, as_json: b
     if as_json:
         print_json(result)
     else:
-        print(*format_images(on, places[0], result), sep="\n")
+        print_text(*format_images(on, places[0], result))
 
 
 def _refuse_text_options(run: str, task: str, models: int, request: _Request) -> None:
@@ -243,7 +243,7 @@ def _translate_sets(runs: Sequence["ScoredRun"], on: str, request: _Request) -> 
 
 def _report(translated: _Translated, request: _Request, as_json: bool) -> None:
     """Scores the translations, prints the scores and writes the files that were asked for."""
-    from lockstep.cli.common import print_json
+    from lockstep.cli.common import print_json, print_text
     from lockstep.cli.evaluate_output import format_lines, make_json, make_view
     from lockstep.explain.pages.evaluation_page import render_evaluation
     from lockstep.translate.score_texts import evaluate_texts
@@ -259,7 +259,7 @@ def _report(translated: _Translated, request: _Request, as_json: bool) -> None:
     if as_json:
         print_json(make_json(text, systems, scored))
     else:
-        print(*format_lines(text, systems, scored), sep="\n")
+        print_text(*format_lines(text, systems, scored))
 
 
 def _write(path: Path, content: str, option: str) -> None:

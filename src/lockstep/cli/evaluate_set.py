@@ -57,7 +57,7 @@ def open_corpus(run: ScoredRun, on: str) -> Corpus:
     """Returns the corpus of a run of the task translation, which has a held-out set `on`."""
     corpus = prepare(run.config.data)
     trained_on = read_json(run.place / "data.json")
-    if trained_on is not None and trained_on["digest"] != corpus.digest:
+    if trained_on is not None and trained_on.get("digest") != corpus.digest:
         raise LockstepError(
             f"The corpus {corpus.folder} is not the one on which {run.name} was trained.",
             "Restore the text of the run, or prepare it again.",
@@ -142,7 +142,7 @@ def score_images(run: ScoredRun, on: str, checkpoint: Literal["best", "last"]) -
         raise LockstepError(f"`lockstep evaluate` cannot score the task {config.task_name}.", remedy, code=2)
     corpus = ImageCorpus.open(fetch_images(config.data.images), config.data.hold_out)
     trained_on = read_json(run.place / "data.json")
-    if trained_on is not None and trained_on["digest"] != corpus.facts["digest"]:
+    if trained_on is not None and trained_on.get("digest") != corpus.facts["digest"]:
         raise LockstepError(f"The images in {corpus.folder} are not those of the run.", "Restore them, or train again.")
     if on not in ("validation", "test"):
         raise LockstepError(f"There are no {on} images.", "Use --set with one of: validation, test.", code=2)

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from lockstep.cli.common import print_text
+
 if TYPE_CHECKING:
     from lockstep.translate.export_folder import ExportFacts
     from lockstep.translate.export_model import ExportRequest, HeldOutText
@@ -156,11 +158,11 @@ def _print_facts(facts: "ExportFacts", to: Path) -> None:
 
     size = sum(path.stat().st_size for path in to.rglob("*")) if to.is_dir() else to.stat().st_size
     steps = ", ".join(f"{step:,}" for step in facts.steps) or "unknown"
-    print(f"{to}: {' to '.join(facts.languages)}, {facts.parameters:,} parameters, {size / 1e6:,.1f} MB")
-    print(f"  step{'s' * (len(facts.steps) > 1)} {steps} of {facts.run}, quantization: {facts.quantization}")
-    print(f"  {describe_parity(facts.parity)}")
+    print_text(f"{to}: {' to '.join(facts.languages)}, {facts.parameters:,} parameters, {size / 1e6:,.1f} MB")
+    print_text(f"  step{'s' * (len(facts.steps) > 1)} {steps} of {facts.run}, quantization: {facts.quantization}")
+    print_text(f"  {describe_parity(facts.parity)}")
     if to.is_dir():
         place = shlex.quote(str(to))
-        print(f'Next: lockstep translate {place} "...", or lockstep serve {place}')
+        print_text(f'Next: lockstep translate {place} "...", or lockstep serve {place}')
     else:
-        print(f"Next: argospm install {shlex.quote(str(to))}")
+        print_text(f"Next: argospm install {shlex.quote(str(to))}")

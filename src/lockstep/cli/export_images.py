@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from lockstep.cli.common import print_text
 from lockstep.errors import LockstepError
 
 if TYPE_CHECKING:
@@ -95,12 +96,12 @@ def export_images(run: str, to: Path, checkpoint: Literal["best", "last"], as_js
 
 def _print_facts(facts: "ClassifierFacts", to: Path) -> None:
     step = "unknown" if facts.step is None else f"{facts.step:,}"
-    print(f"{to}: {len(facts.classes)} classes, {facts.parameters:,} parameters, {facts.bytes / 1e6:,.1f} MB")
-    print(f"  step {step} of {facts.run}")
+    print_text(f"{to}: {len(facts.classes)} classes, {facts.parameters:,} parameters, {facts.bytes / 1e6:,.1f} MB")
+    print_text(f"  step {step} of {facts.run}")
     if facts.accuracy is not None:
-        print(f"  {describe_accuracy(facts.accuracy)}")
-    print(f"  {describe_parity(facts.parity)}")
-    print(f"Next: lockstep classify {shlex.quote(str(to))} IMAGE")
+        print_text(f"  {describe_accuracy(facts.accuracy)}")
+    print_text(f"  {describe_parity(facts.parity)}")
+    print_text(f"Next: lockstep classify {shlex.quote(str(to))} IMAGE")
 
 
 def _find_facts(folder: Path) -> _TrainedModel:

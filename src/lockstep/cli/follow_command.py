@@ -60,14 +60,16 @@ def follow(
     It works on every machine that has access to the run folder, and ends with the run. If the output is not a terminal,
     each update is one line of step numbers. Ctrl-C ends the display; the training continues.
     """
-    from rich.console import Console
     from rich.live import Live
 
-    folder, console = _find_folder(run), Console()
+    from lockstep.cli.common import print_text
+    from lockstep.safe_console import SafeConsole
+
+    folder, console = _find_folder(run), SafeConsole()
     try:
         if as_json or not console.is_terminal:
             for snapshot in _take_snapshots(folder, every, once):
-                print(json.dumps(snapshot) if as_json else _line(snapshot), flush=True)
+                print_text(json.dumps(snapshot) if as_json else _line(snapshot), flush=True)
             return
         with Live(console=console, auto_refresh=False) as live:
             for snapshot in _take_snapshots(folder, every, once):

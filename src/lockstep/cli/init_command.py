@@ -202,11 +202,11 @@ def _print_result(
     notes: list[str],
 ) -> None:
     from rich import box
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     from lockstep.cli.common import fold
+    from lockstep.safe_console import SafeConsole
 
     table = Table(box=box.SIMPLE, title=f"{languages[0]} to {languages[1]}", title_justify="left")
     table.add_column("set", no_wrap=True)
@@ -223,8 +223,8 @@ def _print_result(
             encoding = str(look.encoding) if look.is_readable else "utf-8"
             table.add_row(first[0], escape(fold(str(_shorten(look.path)), 20)), look.format, encoding, *first[1:])
             first = [""] * 3
-    console = Console(highlight=False, markup=False, soft_wrap=True)
-    Console(highlight=False).print(table)
+    console = SafeConsole(highlight=False, markup=False, soft_wrap=True)
+    SafeConsole(highlight=False).print(table)
     for note in notes:
         console.print(note)
     chosen = fitted.sizes.as_dict()

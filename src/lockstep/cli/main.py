@@ -61,7 +61,16 @@ app.add_typer(config_command.app, name="config")
 
 
 TRAIN_MODULES = ("torch", "safetensors", "tensorboard", "plotly", "jinja2", "psutil", "pynvml")
-EDGE_MODULES = ("ctranslate2", "fastapi", "uvicorn", "python_multipart", "py3langid", "sacremoses", "onnxruntime", "PIL")
+EDGE_MODULES = (
+    "ctranslate2",
+    "fastapi",
+    "uvicorn",
+    "python_multipart",
+    "py3langid",
+    "sacremoses",
+    "onnxruntime",
+    "PIL",
+)
 EXTRAS = dict.fromkeys(TRAIN_MODULES, "train") | dict.fromkeys(EDGE_MODULES, "edge")
 """The extra that brings a module which the base installation does not have."""
 

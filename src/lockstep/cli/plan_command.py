@@ -79,11 +79,10 @@ def plan(
     Examples: `lockstep plan my.yaml --cluster v100-nodes --device v100 --steps 50000`;
     `lockstep plan my.yaml --links 1gbit,100mbit --probe --json > plan.json`, later `lockstep plan plan.json --score runs/x`
     """
-    from rich.console import Console
-
     from lockstep.cli.plan_inputs import PlanOptions, make
     from lockstep.errors import LockstepError
     from lockstep.lab.plan.score import read_measurements
+    from lockstep.safe_console import SafeConsole
 
     if explain is not None:
         _explain(explain, as_json)
@@ -94,7 +93,7 @@ def plan(
     options = PlanOptions(
         config, cluster, workers, strategies, links, probe, device, profile, save_profile, contention, steps
     )
-    made = _read_plan(config[0]) or make(options, Console(stderr=True).print)
+    made = _read_plan(config[0]) or make(options, SafeConsole(stderr=True).print)
     if html is not None:
         _write_page(made, html)
     if score:
@@ -125,21 +124,20 @@ def _write_page(made: "Plan", html: Path) -> None:
 
 
 def _print_plan(made: "Plan", html: Path | None, as_json: bool) -> None:
-    from rich.console import Console
-
     from lockstep.cli.common import print_json
     from lockstep.cli.plan_tables import list_tables
+    from lockstep.safe_console import SafeConsole
 
     if as_json:
         print_json(made.as_dict())
         return
-    console = Console()
+    console = SafeConsole()
     for table in list_tables(made):
         console.print(table)
     for sentence in (*made.recommendations, *made.notes):
-        console.print(sentence, highlight=False)
+        console.print(sentence, highlight=False, markup=False)
     if html is not None:
-        console.print(f"Page with charts: {html}", highlight=False)
+        console.print(f"Page with charts: {html}", highlight=False, markup=False)
 
 
 def _read_plan(place: str) -> "Plan | None":
@@ -162,12 +160,11 @@ def _read_plan(place: str) -> "Plan | None":
 
 def _score(rows: "list[PlanRow]", measurements: "list[MeasuredSetting]", as_json: bool) -> None:
     """Prints how far the predictions are from the measurements."""
-    from rich.console import Console
-
     from lockstep.cli.common import print_json
     from lockstep.cli.plan_tables import score_table
     from lockstep.errors import LockstepError
     from lockstep.lab.plan.score import score, summarise_scores
+    from lockstep.safe_console import SafeConsole
 
     scores, missed = score(rows, measurements)
     if not scores:
@@ -179,8 +176,9 @@ def _score(rows: "list[PlanRow]", measurements: "list[MeasuredSetting]", as_json
     if as_json:
         print_json({"scores": [one.as_dict() for one in scores], "summary": summarise_scores(scores)})
         return
-    console = Console()
+    console = SafeConsole()
     console.print(score_table(scores))
-    console.print(summarise_scores(scores), highlight=False)
+    console.print(summarise_scores(scores), highlight=False, markup=False)
     for one in missed:
-        console.print(f"Not in the plan: {one.workers} workers, {one.strategy}, link {one.link}.", highlight=False)
+        line = f"Not in the plan: {one.workers} workers, {one.strategy}, link {one.link}."
+        console.print(line, highlight=False, markup=False)

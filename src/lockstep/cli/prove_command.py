@@ -27,14 +27,13 @@ def prove(
     proof would need. The result is written to proof.json in the run folder, and the report includes it. The run itself
     does not change. Do not train it at the same time.
     """
-    from rich.console import Console
-
     from lockstep.cli.common import print_json
     from lockstep.lab.prove import prove
+    from lockstep.safe_console import SafeConsole
 
-    console = Console(stderr=True)
+    console = SafeConsole(stderr=True)
     proof = prove(run, steps, rounds, link, lambda text: console.print(text, style="dim"))
     if as_json:
         print_json(proof.as_dict())
         return
-    Console().print(f"[bold]{proof.verdict}[/bold] Ablation: {proof.sentence}.", highlight=False)
+    SafeConsole().print(f"[bold]{proof.verdict}[/bold] Ablation: {proof.sentence}.", highlight=False)

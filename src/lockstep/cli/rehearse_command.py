@@ -60,12 +60,11 @@ def rehearse(
 
     `lockstep rehearse configs/demo.yaml --hosts 4 --link 100mbit strategy.gradients=bf16`
     """
-    from rich.console import Console
-
     from lockstep.cli.common import prepare_corpus, print_json, read_config
     from lockstep.errors import LockstepError
     from lockstep.lab.emulated_network import check_can_emulate, parse_rate
     from lockstep.lab.rehearsal import EmulatedCluster, rehearse
+    from lockstep.safe_console import SafeConsole
 
     has_servers = read_config(config).strategy.name == "server"
     own = choose_settings(config[1:], steps, servers if servers or has_servers else None, all_steps)
@@ -88,7 +87,7 @@ def rehearse(
     if as_json:
         print_json(rehearsal.as_dict())
         return
-    console = Console()
+    console = SafeConsole()
     console.print(_table(rehearsal))
     console.print(rehearsal.sentence(), highlight=False)
 
@@ -119,11 +118,12 @@ class _Progress:
     """A progress bar that reads the journal of the first worker."""
 
     def __init__(self, run: Path, title: str, goal: int) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+        from lockstep.safe_console import SafeConsole
+
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._bar = Progress(*columns, console=SafeConsole(stderr=True), transient=True)
         self._task = self._bar.add_task(f"{title}: starting", total=goal)
         self._title, self._journal, self._read, self._rest = title, run / "journal" / "worker-0000.jsonl", 0, ""
 
@@ -159,7 +159,8 @@ def _table(rehearsal: "Rehearsal") -> "Table":
 
     from lockstep.explain.formatting import bits, count, megabytes, milliseconds, share
 
-    table = Table(box=box.SIMPLE, show_header=False, title=f"Rehearsal: {rehearsal.cluster}", title_justify="left")
+    table = Table(box=box.SIMPLE, show_header=False, title=f"Rehearsal: {escape(rehearsal.cluster)}")
+    table.title_justify = "left"
     table.add_column(style="dim")
     table.add_column()
     table.add_row("strategy", f"{rehearsal.strategy}, {rehearsal.workers} workers")

@@ -17,7 +17,6 @@ def removed(
     """Show which training pairs cleaning removed: how many for each reason, then the first of them with file and line."""
     from itertools import islice
 
-    from rich.console import Console
     from rich.markup import escape
 
     from lockstep.cli.common import print_json
@@ -25,6 +24,7 @@ def removed(
     from lockstep.data.corpus.removed_pairs import read_rows
     from lockstep.data.text.clean import REASONS
     from lockstep.errors import LockstepError
+    from lockstep.safe_console import SafeConsole
 
     if reason is not None and reason not in REASONS:
         raise LockstepError(f"There is no reason {reason}.", f"The reasons are: {', '.join(REASONS)}.", code=2)
@@ -36,7 +36,7 @@ def removed(
         counts = {"read": facts["read"], "removed": facts["removed"]}
         print_json({"path": str(folder), **counts, "pairs": [row._asdict() for row in shown]})
         return
-    console = Console(soft_wrap=True)
+    console = SafeConsole(soft_wrap=True)
     total = sum(facts["removed"].values())
     console.print(f"[bold]{escape(str(folder))}[/]: {total:,} of {facts['read']:,} training pairs were removed")
     for name, count in facts["removed"].items():

@@ -1,12 +1,13 @@
 """`lockstep report`."""
 
 import math
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from lockstep.notices import warn
 
 if TYPE_CHECKING:
     from lockstep.explain.report import Report
@@ -27,7 +28,7 @@ def report(
     Writes `report.html` (one file that needs no network) and `report.md`. The run may be running, finished, stopped or
     killed.
     """
-    from lockstep.cli.common import print_json
+    from lockstep.cli.common import print_json, print_text
 
     if live:
         made, page = _report_live(run, to, every, open_page and not as_json)
@@ -39,8 +40,8 @@ def report(
         print_json(made.facts() | {"html": str(page), "markdown": str(page.with_suffix(".md"))})
         return
     for sentence in made.verdict:
-        print(sentence)
-    print(f"Report: {page} (as text: {page.with_suffix('.md').name})")
+        print_text(sentence)
+    print_text(f"Report: {page} (as text: {page.with_suffix('.md').name})")
 
 
 def _make_folder(folder: Path) -> Path:
@@ -98,10 +99,7 @@ def write_closing_report(run: str | Path) -> Path | None:
         return files[0]
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        print(
-            f"Warning: the report could not be written ({reason}). Try again with `lockstep report {run}`.",
-            file=sys.stderr,
-        )
+        warn(f"Warning: the report could not be written ({reason}). Try again with `lockstep report {run}`.")
         return None
 
 
@@ -114,10 +112,7 @@ def _report_live(run: str, to: Path | None, every: int, open_page: bool) -> "tup
         if made.summary.state != "running":
             return write_report(run, to)
         if not is_announced:
-            print(
-                f"Report: {page}, updated every {every} s until the run ends. Ctrl-C ends the updates, not the run.",
-                file=sys.stderr,
-            )
+            warn(f"Report: {page}, updated every {every} s until the run ends. Ctrl-C ends the updates, not the run.")
             is_announced = True
             if open_page:
                 _open(page)
@@ -132,4 +127,4 @@ def _open(page: Path) -> None:
     import webbrowser
 
     if not webbrowser.open(page.absolute().as_uri()):
-        print(f"No browser could be started. Open {page} yourself.", file=sys.stderr)
+        warn(f"No browser could be started. Open {page} yourself.")

@@ -98,8 +98,6 @@ def run_study(
 
     `lockstep study compare A B` compares two studies.
     """
-    from rich.console import Console
-
     from lockstep.cli.common import prepare_corpus, print_json, read_config
     from lockstep.config import strategy_setting
     from lockstep.errors import LockstepError
@@ -107,6 +105,7 @@ def run_study(
     from lockstep.lab.study.results import analyse
     from lockstep.lab.study.run_cells import StudyJob
     from lockstep.lab.study.run_cells import run_study as measure_study
+    from lockstep.safe_console import SafeConsole
 
     if "=" in config[0]:
         raise LockstepError("No config file was given.", "For example: lockstep study configs/demo.yaml", code=2)
@@ -119,7 +118,7 @@ def run_study(
     if settings.task_name == "translation":
         prepare_corpus(settings, says_removed=True)
     folder = out or Path("studies") / Path(config[0]).stem
-    console = Console(stderr=True)
+    console = SafeConsole(stderr=True)
     matrix = _plan_duration(job, matrix, folder, minutes, console)
     with _StudyProgress(console) as progress:
         study = measure_study(job, matrix, folder, progress)
@@ -161,11 +160,10 @@ def _plan_duration(
 
 
 def _print_results(results: "Results", matrix: "Matrix", page: Path) -> None:
-    from rich.console import Console
-
     from lockstep.lab.study.study_tables import make_tables
+    from lockstep.safe_console import SafeConsole
 
-    console = Console()
+    console = SafeConsole()
     for table in make_tables(results, matrix):
         _print(console, table)
     for note in results.notes:
@@ -183,17 +181,16 @@ def compare_studies(
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
     """Compare two studies: settings that differ, and the speed of the combinations that both measured."""
-    from rich.console import Console
-
     from lockstep.cli.common import print_json
     from lockstep.lab.study.compare_studies import compare
     from lockstep.lab.study.study_file import read_study
+    from lockstep.safe_console import SafeConsole
 
     comparison = compare(read_study(first), read_study(second))
     if as_json:
         print_json(comparison.as_dict())
         return
-    console = Console()
+    console = SafeConsole()
     for table in comparison.make_tables():
         _print(console, table)
     for name, results in zip(comparison.names, comparison.results, strict=True):

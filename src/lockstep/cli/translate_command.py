@@ -122,7 +122,7 @@ def _check_files(text: list[str], source: Path | None, output: Path | None) -> N
 
     if text and source is not None:
         raise LockstepError("There is a sentence and an --input.", "Give one of them.", code=2)
-    if len(text) == 1 and Path(text[0]).is_file():
+    if len(text) == 1 and os.path.isfile(text[0]):  # false for a sentence that no file name can be
         raise LockstepError(f"{text[0]} is a file.", f"To translate its lines: --input {text[0]}", code=2)
     if source is not None and not source.exists():
         raise LockstepError(f"{source} does not exist.", "Check the path.", code=2)
@@ -134,10 +134,11 @@ def _translate_lines(
     translator: "Translator", read: BinaryIO, write: TextIO, as_json: bool, n_best: int, source: Path | None
 ) -> None:
     """Translates every line of `read`, and warns once at the end about lines that were too long; after each line if a
-    person types."""
+    person types. A file or pipe gets every character, a terminal only those that it does not obey."""
     from lockstep.notices import warn
+    from lockstep.terminal_text import strip_controls
 
-    is_interactive = read.isatty()
+    is_interactive, is_shown = read.isatty(), write.isatty()
     if is_interactive:
         print("Type a sentence and press Enter; Ctrl-D ends.", file=sys.stderr)
     long_lines = _LongLines(translator.limit)
@@ -146,7 +147,7 @@ def _translate_lines(
         results = translator.stream(_decode(read, str(source or "The input")), chunk, progress.add_bytes, n_best)
         for number, (line, translation) in enumerate(results, start=1):
             for shown in _format(number, line, translation, as_json, n_best):
-                print(shown, file=write)
+                print(strip_controls(shown) if is_shown else shown, file=write)
             long_lines.add(number, translation)
             progress.add_line(translation.pieces)
             if is_interactive:
@@ -240,14 +241,15 @@ class _FileProgress:
     """A bar on stderr while a file is translated, unless the translations go to the same terminal."""
 
     def __init__(self, read: BinaryIO, write: TextIO, is_named: bool) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+        from lockstep.safe_console import SafeConsole
 
         size = _measure_file(read)
         self._is_file = size is not None or is_named  # the size of compressed text is not known
         columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
         is_hidden = not self._is_file or size == 0 or not sys.stderr.isatty() or write.isatty()
-        self._bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=is_hidden)
+        self._bar = Progress(*columns, console=SafeConsole(stderr=True), transient=True, disable=is_hidden)
         self._task = self._bar.add_task("starting", total=size)
         self._begin, self._lines, self._pieces = time.monotonic(), 0, 0
 

@@ -1,5 +1,6 @@
 """Reads a config file and applies `key=value` overrides."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,15 @@ from lockstep.errors import LockstepError
 from lockstep.models.model_settings import TransformerSettings
 from lockstep.parallel.strategy_settings import AllReduceSettings
 from lockstep.run.directory import RunDirectory
+from lockstep.yaml_text import parse_yaml
 
 Tree = dict[str, JsonValue]
 """Settings as YAML has them: groups are dictionaries, and nothing is checked yet."""
 
 
 MODEL_NAME, STRATEGY_NAME = "model.name", "strategy.name"
+_UNUSABLE = re.compile("[\x00\ud800-\udfff]")
+"""NUL, and halves of characters, which are also what bytes that are not UTF-8 become on a command line."""
 
 
 STRATEGY_0_1_0: Tree = {
@@ -80,7 +84,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Reads a config file without checking its settings. What makes it unreadable becomes a sentence for the user."""
     try:
         text = path.read_text(encoding="utf-8")
-        tree = yaml.safe_load(text)
+        tree = parse_yaml(text)
         _refuse_duplicates(yaml.compose(text, yaml.SafeLoader), path)
     except FileNotFoundError:
         near = sorted(str(p) for p in path.parent.glob("*.yaml")) if path.parent.is_dir() else []
@@ -100,7 +104,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise LockstepError(f"{path} is a folder, not a config file.", remedy, code=2) from None
     except UnicodeDecodeError as error:
         raise LockstepError(f"Config file {path} is not UTF-8 text ({error.reason}).", "Save it as UTF-8.", 2) from None
-    except (yaml.YAMLError, ValueError) as error:  # a ValueError is a date that does not exist
+    except (yaml.YAMLError, ValueError) as error:  # a ValueError is a path that no file can have
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "this is not valid YAML"
@@ -132,7 +136,7 @@ def _refuse_duplicates(root: yaml.Node | None, path: Path) -> None:
     pending, visited = [("", root)], set[int]()
     while pending:
         group, node = pending.pop()
-        if not isinstance(node, yaml.MappingNode) or id(node) in visited:  # an alias can contain itself
+        if not isinstance(node, yaml.MappingNode) or id(node) in visited:  # an alias stands for a group that was seen
             continue
         visited.add(id(node))
         lines: dict[str, int] = {}
@@ -202,8 +206,8 @@ def apply_override(tree: Tree, override: str) -> None:
         node = child
     before = node.get(last)
     try:
-        node[last] = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError):
+        node[last] = parse_yaml(text)
+    except yaml.YAMLError:
         node[last] = text
     if key.strip() == MODEL_NAME and node[last] != (before or TransformerSettings().name):
         tree["model"] = {last: node[last]}
@@ -214,7 +218,25 @@ def apply_override(tree: Tree, override: str) -> None:
 
 def build(tree: Mapping[str, object], origin: str, overrides: Sequence[str] = ()) -> RunConfig:
     """Checks the settings. An error names all mistakes; those that are not in an override are blamed on `origin`."""
+    _check_texts(tree)
     try:
         return RunConfig.model_validate(tree)
     except ValidationError as error:
         raise explain_mistakes(error.errors(), origin, map(_key, overrides)) from None
+
+
+def _check_texts(tree: Mapping[str, object]) -> None:
+    """Refuses texts that cannot be a path, and those that cannot be written to the run's files."""
+    pending: list[tuple[str, object]] = list(tree.items())
+    while pending:
+        key, value = pending.pop()
+        if isinstance(value, bytes):
+            raise LockstepError(f"{key} is binary data.", "Write it as text, without !!binary.", code=2)
+        for text in (part for part in (key, value) if isinstance(part, str)):
+            if character := _UNUSABLE.search(text):
+                code = f"U+{ord(character[0]):04X}"
+                raise LockstepError(f"{key}: a text has the character {code}.", "Leave it out: no path can have it.", 2)
+        if isinstance(value, Mapping):
+            pending += [(f"{key}.{name}", inner) for name, inner in value.items()]
+        elif isinstance(value, list | tuple | set):
+            pending += [(key, inner) for inner in value]

@@ -170,8 +170,8 @@ def _show(value: object) -> str:
     """A wrong value as the user wrote it, shortened if it is long."""
     if isinstance(value, datetime.date):
         text = value.isoformat()
-    elif isinstance(value, str | float):
-        text = repr(value)
+    elif isinstance(value, str | float | Path):
+        text = repr(str(value) if isinstance(value, Path) else value)
     else:
         text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10_000).split("\n")[0]
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."

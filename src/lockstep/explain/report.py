@@ -36,6 +36,7 @@ from lockstep.explain.summary import Summary, summarise_record
 from lockstep.explain.verdict_sentences import write_verdict
 from lockstep.files import write_atomically
 from lockstep.run.directory import RunDirectory
+from lockstep.terminal_text import strip_controls
 
 ANSWERS: tuple[Callable[[Evidence], Answer], ...] = (
     duration.answer,
@@ -145,7 +146,7 @@ def write(report: Report, folder: Path, refresh: int | None = None) -> tuple[Pat
 
 def render_text(report: Report) -> str:
     examples = report.summary.examples[:EXAMPLES]
-    return templates().get_template("report.md.j2").render(report=report, examples=examples)
+    return strip_controls(templates().get_template("report.md.j2").render(report=report, examples=examples))
 
 
 def render_page(report: Report, refresh: int | None = None) -> str:

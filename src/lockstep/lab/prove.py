@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic import JsonValue
@@ -18,7 +18,7 @@ from lockstep.explain.ablation_proof import list_journal_costs
 from lockstep.explain.measures.bottleneck import AVOIDABLE, IMBALANCE, NOT_PROVEN, find_bottleneck, judge_costs
 from lockstep.explain.reading.record import Record
 from lockstep.explain.reading.steps import Column
-from lockstep.files import read_json, write_json
+from lockstep.files import damaged, read_json, write_json
 from lockstep.lab.emulated_network import EmulatedNetwork, check_can_emulate, parse_rate
 from lockstep.lab.proof_decision import NAMES, Circumstances, Decision, decide
 from lockstep.lab.trial import Trial, make_trial_settings, run_trial
@@ -82,8 +82,8 @@ def prove(
     launch = read(run.journal).last_launch
     if launch is None or not run.config.exists():
         raise LockstepError(f"{folder} is not a run that has started.", "Name the folder of a run.", code=2)
-    kinds, choices = _list_kinds(run, launch), read_json(run.choices) or {}
-    settings = _make_settings(choices["batch"], launch, steps)
+    batch = _read_batch(run)
+    kinds, settings = _list_kinds(batch, launch), _make_settings(batch, launch, steps)
     trials: dict[str, list[Trial]] = {name: [] for name in kinds}
     with tempfile.TemporaryDirectory(prefix="lockstep-prove-") as temporary:
         for number in range(rounds):
@@ -103,9 +103,16 @@ def prove(
     return proof
 
 
-def _list_kinds(run: RunDirectory, launch: Line) -> dict[str, _Kind]:
+def _read_batch(run: RunDirectory) -> dict[str, Any]:
+    """Returns the batch budget that the run chose when it started."""
+    batch = (read_json(run.choices) or {}).get("batch")
+    if not isinstance(batch, dict):
+        raise damaged(run.choices, "batch is missing or wrong")
+    return batch
+
+
+def _list_kinds(batch: dict[str, Any], launch: Line) -> dict[str, _Kind]:
     workers, servers = launch["workers"], launch.get("servers", 0)
-    batch = (read_json(run.choices) or {})["batch"]
     alone = [*divide_batch(batch, workers), "strategy.name=auto"]
     return {
         "full": _Kind("the job as it is", [], workers, servers),

@@ -5,13 +5,13 @@ also restart a worker that has reported what is wrong, and handles no signals in
 """
 
 import importlib.util
-import tempfile
 import uuid
 from pathlib import Path
 
 from lockstep.errors import LockstepError, missing
 from lockstep.launch.fixed import STOP_SECONDS, choose_threads, find_free_port
 from lockstep.launch.fork_server import ForkServer, Target
+from lockstep.launch.launch_folder import make_launch_folder
 from lockstep.launch.supervisor import ChildProcess, Supervisor
 from lockstep.notices import warn
 
@@ -107,7 +107,7 @@ def launch_elastic(
     port = find_free_port(port)
     lighthouse = Target("lockstep.launch.lighthouse", (str(port), str(wait_seconds), str(dead_after_seconds)))
     with (
-        tempfile.TemporaryDirectory(prefix="lockstep-") as folder,
+        make_launch_folder() as folder,
         ForkServer(target, {"OMP_NUM_THREADS": choose_threads(workers)}) as server,
         Supervisor(stop_seconds) as supervisor,
     ):

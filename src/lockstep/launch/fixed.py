@@ -7,13 +7,13 @@ elastic agent could do the work of this module, but importing it takes as long a
 import errno
 import signal
 import socket
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep.errors import LockstepError, PortTaken
 from lockstep.launch.fork_server import ForkServer, Target
+from lockstep.launch.launch_folder import make_launch_folder
 from lockstep.launch.stall_watch import Stall, StallWatch, WatchedWorker
 from lockstep.launch.supervisor import RESUME, ChildProcess, Supervisor
 from lockstep.notices import warn
@@ -135,7 +135,7 @@ def _launch_once(server: ForkServer, launch: FixedLaunch, port: int, deaths: Dea
         "GLOO_SOCKET_IFNAME": environment_variables.socket_interface("gloo") or "lo",  # nobody else can connect
         **deaths.environment,
     }
-    with tempfile.TemporaryDirectory(prefix="lockstep-") as name:
+    with make_launch_folder() as name:
         folder = Path(name)
         monitor = Monitor(folder, launch)
         environment["LOCKSTEP_HEARTBEATS"] = name if monitor.is_watching else ""

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from lockstep.config import RunConfig
 from lockstep.errors import LockstepError
-from lockstep.files import read_json, write_json
+from lockstep.files import damaged, read_json, write_json
 from lockstep.run import environment_variables
 from lockstep.run.directory import RunDirectory
 
@@ -62,13 +62,31 @@ class Choices:
         write_json(run.choices, asdict(self))
 
 
+_TYPES = {
+    "precision": str,
+    "every": int,
+    "batch": dict,
+    "kernels": str,
+    "threads": dict,
+    "launches": int,
+    "measured": list,
+}
+"""The types of what choices.json contains."""
+_REQUIRED = ("precision", "every", "batch")
+
+
 def read_choices(run: RunDirectory) -> Choices | None:
     """Returns the choices of an earlier launch, also of version 0.1.0; None before the first one."""
     facts = read_json(run.choices)
     if facts is None:
         return None
-    names = Choices.__dataclass_fields__
-    return Choices(**{name: value for name, value in facts.items() if name in names})
+    known = {name: value for name, value in facts.items() if name in Choices.__dataclass_fields__}
+    for name, kind in _TYPES.items():
+        if not isinstance(known.get(name, kind()), kind) or (name in _REQUIRED and name not in known):
+            raise damaged(run.choices, f"{name} is missing or wrong")
+    if not known["batch"].keys() <= BatchBudget.__annotations__.keys():
+        raise damaged(run.choices, "batch is wrong")
+    return Choices(**known)
 
 
 def make_choices(run: RunDirectory, config: RunConfig, team: "Team", has_kernels: bool, may_keep: bool) -> Choices:

@@ -87,8 +87,8 @@ def check_state(run: RunDirectory, config: RunConfig, ablation: Ablation) -> Non
 
 def is_recorded(run: RunDirectory, launch: str) -> bool:
     """Whether a worker of this launch has written all records; environment.json is written last."""
-    environment = read_json(run.environment) or {"choices": {}}
-    return bool(environment["choices"].get("launch") == launch)
+    choices = (read_json(run.environment) or {}).get("choices")
+    return isinstance(choices, dict) and choices.get("launch") == launch
 
 
 def check_shared(run: RunDirectory, launch: str, timeout_seconds: float) -> None:
@@ -121,7 +121,7 @@ def record_launch(
 ) -> dict[str, tuple[Any, Any]]:
     """Records what this launch is; returns the settings that changed since the last one."""
     data_before = read_json(run.data)
-    old, new = data_before and data_before["digest"], task.data_facts["digest"]
+    old, new = data_before and str(data_before.get("digest")), task.data_facts["digest"]
     if is_recorded(run, choices.launch):
         if old != new:
             raise LockstepError("The workers see different corpora.", "Prepare it once and share it, or copy it.")

@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from lockstep.team import Team
     from lockstep.train.loop import Loop
 
+GONE_SECONDS = 1.0
+"""How long a failed worker waits to see whether its run folder is being deleted."""
+
 
 def train(config: RunConfig, place: str | Path) -> str:
     """Trains as the worker that the environment names, in a folder or at an address; returns why training ended. What
@@ -216,13 +219,36 @@ def _train(
         gc.enable()
         with emulate_products(choices.precision, team.device):
             return loop.train()
-    except OSError as error:
-        raise LockstepError(
-            f"{error.filename or f'The run folder {run.path}'}: {error.strerror}.",
-            "Nothing before the last checkpoint is lost: make room and start the same command again.",
-        ) from None
+    except (OSError, LockstepError) as error:
+        raise _explain_failure(run, error) from None
     finally:
         journal.close()
+
+
+def _explain_failure(run: RunDirectory, error: OSError | LockstepError) -> LockstepError:
+    """Returns the error for a person. Whatever could not be written, a run folder that is gone is the reason."""
+    if isinstance(error, LockstepError) and error.code == 2:
+        return error
+    if _is_gone(run):
+        return LockstepError(
+            f"The run folder {run.path} is gone: it was deleted or moved while the run was training.",
+            "If it was moved, continue it there with --run. Otherwise the same command starts the run anew.",
+        )
+    if isinstance(error, LockstepError):
+        return error
+    place = error.filename if isinstance(error.filename, str) else f"The run folder {run.path}"
+    remedy = "Nothing before the last checkpoint is lost: make room and start the same command again."
+    return LockstepError(f"{place}: {error.strerror}.", remedy)
+
+
+def _is_gone(run: RunDirectory) -> bool:
+    """Whether the run folder is deleted, or is being deleted: its files go one after another."""
+    deadline = time.monotonic() + GONE_SECONDS
+    while run.config.exists():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def _journal_launch(

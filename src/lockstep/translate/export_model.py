@@ -19,7 +19,7 @@ from lockstep import __version__
 from lockstep.data.corpus.vocabulary import Vocabulary
 from lockstep.data.text.languages import name_language, split_code
 from lockstep.errors import LockstepError
-from lockstep.files import disk_error, read_json, sync
+from lockstep.files import damaged, disk_error, read_json, sync
 from lockstep.models.model_settings import TransformerSettings
 from lockstep.models.transformer import Transformer
 from lockstep.run.checkpoint import Checkpoint, read_checkpoint, read_model_config, report_unusable
@@ -199,7 +199,7 @@ def _describe_run(folders: Sequence[Path]) -> dict[str, Any]:
         "run": run.path.name if has_run else folders[-1].name,
         "steps": [checkpoint.step for checkpoint in saved],
         "scores": _read_scores(saved[0], run) if len(saved) == 1 else {},
-        "data": _describe_data(read_json(run.data)) if has_run else {},
+        "data": _describe_data(run) if has_run else {},
     }
 
 
@@ -211,17 +211,26 @@ def _read_scores(saved: Checkpoint, run: RunDirectory) -> dict[str, JsonValue]:
     return {**evaluations[-1]["scores"], "signature": evaluations[-1].get("signature"), "set": "validation"}
 
 
-def _describe_data(facts: dict[str, Any] | None) -> dict[str, JsonValue]:
+def _describe_data(run: RunDirectory) -> dict[str, JsonValue]:
+    facts = read_json(run.data)
     if facts is None:
         return {}
-    train = facts["sets"]["train"]
-    return {
-        "digest": facts["digest"],
-        "pairs": train["lines"],
-        "source_words": train["source_plain_words"],
-        "target_words": train["target_plain_words"],
-        "files": [
-            {"set": file["set"], "name": Path(file["path"]).name, "bytes": file["bytes"], "sha256": file.get("sha256")}
-            for file in facts.get("files", [])
-        ],
-    }
+    try:
+        train = facts["sets"]["train"]
+        return {
+            "digest": facts["digest"],
+            "pairs": train["lines"],
+            "source_words": train["source_plain_words"],
+            "target_words": train["target_plain_words"],
+            "files": [
+                {
+                    "set": file["set"],
+                    "name": Path(file["path"]).name,
+                    "bytes": file["bytes"],
+                    "sha256": file.get("sha256"),
+                }
+                for file in facts.get("files", [])
+            ],
+        }
+    except (KeyError, TypeError, AttributeError):
+        raise damaged(run.data, "a part is missing or wrong") from None

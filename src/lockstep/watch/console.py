@@ -4,11 +4,12 @@ import time
 from pathlib import Path
 from typing import TextIO
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
 from lockstep.notices import terminal
+from lockstep.safe_console import SafeConsole
+from lockstep.terminal_text import strip_controls
 from lockstep.watch.eta import Eta
 
 LINE_EVERY_SECONDS = 15.0
@@ -19,7 +20,7 @@ class ConsoleProgress:
 
     def __init__(self, log: Path, eta: Eta, start: int, unit: str = "words") -> None:
         self._log: TextIO = log.open("a", encoding="utf-8")
-        self._console = Console(file=terminal())  # stdout is for results
+        self._console = SafeConsole(file=terminal())  # stdout is for results
         self._eta, self._reached, self._unit = eta, start, unit
         self._rate = 0.0  # units per second, smoothed
         self._last_line = time.monotonic()
@@ -76,7 +77,7 @@ class ConsoleProgress:
     def print_line(self, message: str, style: str = "") -> None:
         """Prints a line above the progress bar."""
         self._console.print(Text(message, style=style))
-        self._write(message)
+        self._write(strip_controls(message))
 
     def _write(self, line: str) -> None:
         self._log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")

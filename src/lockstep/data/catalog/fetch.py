@@ -4,10 +4,11 @@ A file gets its name in the cache only after its digest is checked. If the catal
 download is recorded beside the file, and later downloads must match it.
 """
 
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
 from lockstep.data.catalog import packages
@@ -16,6 +17,9 @@ from lockstep.data.catalog.entries import CatalogEntry, Piece, Source
 from lockstep.errors import LockstepError
 from lockstep.files import digest, disk_error, locked, read_json, sha256, sync, write_json
 from lockstep.run import environment_variables
+
+UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\*?\[\]]")
+"""Characters of an address that would be special in a file name or a glob pattern."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +207,8 @@ def file_pattern(source: Source) -> str:
         return f"{rest}_*.deb"
     if kind == "npm":
         return packages.npm_file(rest)
-    return unquote(Path(urlsplit(source.address).path).name) or "content"
+    name = PurePosixPath(unquote(urlsplit(source.address).path)).name
+    return UNSAFE.sub("_", name).lstrip(".") or "content"
 
 
 def _list_matching(folder: Path, pattern: str) -> list[Path]:

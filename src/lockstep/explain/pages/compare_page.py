@@ -1,12 +1,11 @@
 """Renders the comparison of runs as one page that needs no network: plotly's script is inside it."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 
 from lockstep.explain.compare_rows import list_differences, list_figures
 from lockstep.explain.compare_runs import RunComparison
-from lockstep.explain.pages.html_page import read_plotly_script
+from lockstep.explain.pages.html_page import embed_json, read_plotly_script
 
 TEMPLATE = Path(__file__).with_name("templates") / "compare.html.j2"
 
@@ -24,7 +23,7 @@ def render_comparison(comparison: RunComparison) -> str:
         names=names,
         differences=list_differences(comparison.settings + comparison.environment),
         figures=list_figures(comparison),
-        drawn=json.dumps(drawn, allow_nan=False).replace("<", "\\u003c"),
+        drawn=embed_json(drawn),
         plotly=read_plotly_script(),
         curve_names=list(curves),
     )

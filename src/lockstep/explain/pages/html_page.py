@@ -3,7 +3,7 @@
 import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,13 +26,18 @@ def render(template: str, charts: Sequence[Chart], **values: object) -> str:
         templates()
         .get_template(template)
         .render(
-            figures=json.dumps(figures, separators=(",", ":"), allow_nan=False).replace("</", "<\\/"),
+            figures=embed_json(figures),
             plotly=read_plotly_script(),
             style=(TEMPLATES / "report.css").read_text(encoding="utf-8"),
             script=(TEMPLATES / "report.js").read_text(encoding="utf-8"),
             **values,
         )
     )
+
+
+def embed_json(value: Mapping[str, object]) -> str:
+    """Returns JSON for a `<script>` element. No text in it can end the element or begin a comment."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 @cache

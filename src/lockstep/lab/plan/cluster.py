@@ -14,6 +14,7 @@ from lockstep.errors import LockstepError
 from lockstep.lab.plan.costs import LinkModel, Wiring
 from lockstep.lab.plan.device_limits import estimate_seconds
 from lockstep.lab.plan.profile import ModelShape, Point, Profile
+from lockstep.yaml_text import parse_yaml
 
 PRESETS = Path(__file__).with_name("presets.yaml")
 KEYS = {"device", "nodes", "per_node", "inside", "link", "algorithm", "dollars", "cores", "contention"}
@@ -188,7 +189,7 @@ def load_cluster(name: str) -> Cluster:
             f"{name} is neither a file nor a preset of a cluster.", f"Presets: {', '.join(presets)}.", code=2
         )
     try:
-        facts: JsonValue = yaml.safe_load(path.read_text(encoding="utf-8"))
+        facts: JsonValue = parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise LockstepError(
             f"{name} cannot be read as YAML ({type(error).__name__}).", "Correct the file.", code=2

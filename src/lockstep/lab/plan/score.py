@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from lockstep.config import read_yaml
 from lockstep.errors import LockstepError
-from lockstep.files import read_json
+from lockstep.files import read_json, read_json_value
 from lockstep.lab.plan.job import Choice
 from lockstep.lab.plan.predict import PlanRow
 from lockstep.run.journal import Line, read
@@ -76,7 +76,7 @@ def read_measurements(path: Path) -> list[MeasuredSetting]:
     """Reads the folder of a run, or the JSON file or the folder of a study."""
     if (path / "journal").is_dir():
         return [read_run(path)]
-    facts: JsonValue = read_json(path if path.is_file() else path / "study.json")
+    facts: JsonValue = read_json_value(path if path.is_file() else path / "study.json")
     settings = [setting for entry in _list_entries(facts) if (setting := _read_setting(entry, path.stem)) is not None]
     if not settings:
         raise LockstepError(
@@ -96,7 +96,8 @@ def read_run(run: Path) -> MeasuredSetting:
     settings = read_yaml(run / "config.yaml").get("strategy", {})
     strategy = launch["strategy"]
     environment = read_json(run / "environment.json") or {}
-    every = settings.get("every") or environment.get("choices", {}).get("every")
+    choices = environment.get("choices")
+    every = settings.get("every") or (choices.get("every") if isinstance(choices, dict) else None)
     links = journal.of("link")
     return MeasuredSetting(
         workers=launch["workers"],

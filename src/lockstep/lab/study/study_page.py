@@ -21,6 +21,7 @@ from lockstep.lab.study.cells import NO_LINK, REPLICAS, Matrix, describe_strateg
 from lockstep.lab.study.results import Results, StudyRow
 from lockstep.lab.study.study_file import Study
 from lockstep.lab.study.study_tables import make_label, make_tables
+from lockstep.terminal_text import strip_controls
 
 PAGE, TEXT = "study.html", "study.md"
 COLOURS = ("--grey", "--blue", "--vermilion", "--green", "--purple", "--orange", "--sky", "--brown", "--yellow")
@@ -59,7 +60,7 @@ def write_study(study: Study, results: Results) -> tuple[Path, Path]:
         job=yaml.safe_dump(study.settings["job"], sort_keys=False, allow_unicode=True),
     )
     try:
-        write_atomically(text, markdown)
+        write_atomically(text, strip_controls(markdown))
         write_atomically(page, html)
     except OSError as error:
         raise LockstepError(

@@ -70,7 +70,10 @@ def read_archive(path: Path) -> Iterator[tuple[str, Content]]:
 def _find_debian_data(file: IO[bytes], path: Path) -> IO[bytes]:
     """Returns data.tar of a Debian package, an `ar` archive of debian-binary, control.tar and data.tar."""
     while len(header := file.read(AR_HEADER_BYTES)) == AR_HEADER_BYTES:
-        name, size = header[:16].decode("ascii", "replace").strip(" /"), int(header[48:58])
+        name, digits = header[:16].decode("ascii", "replace").strip(" /"), header[48:58].strip()
+        if not digits.isdigit():
+            break
+        size = int(digits)
         if name.startswith("data.tar"):
             data = file.read(size)
             if len(data) == size:
