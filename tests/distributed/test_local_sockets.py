@@ -8,7 +8,10 @@ import pytest
 from conftest import Tiny, forked, running
 
 
-@pytest.mark.parametrize("strategy", ["allreduce", "sharded", "server"])
+@pytest.mark.parametrize(
+    "strategy",
+    ["allreduce", pytest.param("sharded", marks=pytest.mark.slow), pytest.param("server", marks=pytest.mark.slow)],
+)
 def test_a_local_launch_listens_on_loopback_only(tiny: Tiny, tmp_path: Path, strategy: str) -> None:
     with running(tiny, tmp_path / "run", f"strategy.name={strategy}", workers=2) as launcher:
         sockets = [

@@ -57,6 +57,7 @@ def test_a_mistake_that_a_worker_reports_is_no_reason_to_start_again(tiny: Tiny,
     assert "All start again" not in said
 
 
+@pytest.mark.slow
 def test_a_worker_that_continues_in_time_is_left_alone(tiny: Tiny, tmp_path: Path) -> None:
     run = tmp_path / "run"
     with running(tiny, run, "train.stall_seconds=600", "train.timeout_seconds=900", workers=2) as launcher:

@@ -106,7 +106,7 @@ def test_bad_input_leaves_an_existing_output_alone(run: Path, tmp_path: Path) ->
     assert "is not UTF-8 text: see line 601." in error
     assert output.read_text() == "precious\n"
     assert f"The lines before it are in {output}.partial." in error
-    assert len((tmp_path / "out.de.partial").read_text().splitlines()) == 512
+    assert len((tmp_path / "out.de.partial").read_text().splitlines()) == 600
     error = lockstep("translate", run, "-i", tmp_path / "missing.en", "-o", output, code=2).stderr
     assert error.startswith(f"Error: {tmp_path / 'missing.en'} does not exist.\n")
     good = tmp_path / "good.en"

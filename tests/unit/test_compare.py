@@ -177,7 +177,7 @@ def test_the_page_of_image_runs_counts_images(tmp_path: Path) -> None:
     text = render_comparison(comparison)
     assert '<input type="radio" name="axis" value="words"> images</label>' in text
     assert "A step is not the same amount of images in each: compare their learning by images (--by words)." in text
-    assert '"words": "images"' in text
+    assert '"words":"images"' in text
     assert "target word" not in text.partition("plotly.js")[0]
 
 

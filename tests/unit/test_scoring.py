@@ -15,6 +15,7 @@ from torch import nn
 from lockstep.data.corpus.binary_corpus import Corpus
 from lockstep.data.corpus.prepare import prepare
 from lockstep.data.data_settings import DataSettings, VocabularySettings
+from lockstep.models import kernels
 from lockstep.models.make_model import make_model
 from lockstep.models.model_settings import TransformerSettings
 from lockstep.tasks.scoring import EvaluationStopped, ScoringProgress, assign_longest_first
@@ -101,7 +102,9 @@ def score(corpus: Corpus, workers: int, search: SearchSettings, limit: int | Non
     return results[0]
 
 
-def test_the_scores_do_not_depend_on_the_number_of_workers(corpus: Corpus) -> None:
+def test_the_scores_do_not_depend_on_the_number_of_workers(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """These workers are threads, which share torch's switch for fast products; real ones are processes."""
+    monkeypatch.setattr(kernels, "fast_products", nullcontext)
     search = SearchSettings(beam=2, max_ratio=0.5, max_words=30)
     alone = score(corpus, 1, search)
     assert score(corpus, 2, search) == alone

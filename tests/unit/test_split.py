@@ -169,4 +169,6 @@ def test_a_config_without_cleaning_takes_that_of_the_run_it_continues() -> None:
     assert keep_behaviour(config, earlier).data.cleaning == 1
     assert keep_behaviour(explicit, earlier).data.cleaning == 2
     assert keep_behaviour(config, b"data: {cleaning: 2}").data.cleaning == 2
+    assert keep_behaviour(config, b"data: {train: [a]}\nsearch: {beam: 4}").search.normalise == "gnmt"
+    assert keep_behaviour(config, b"data: {train: [a]}\nsearch: {normalise: length}").search.normalise == "length"
     assert keep_behaviour(config, b"not: [yaml").data.cleaning == keep_behaviour(config, None).data.cleaning == 2

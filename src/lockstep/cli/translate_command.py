@@ -274,7 +274,10 @@ class _FileProgress:
         if self._is_file:
             seconds = time.monotonic() - self._begin
             rate = f"{self._pieces / seconds:,.0f} target pieces/s"
-            print(f"Translated {self._lines:,} lines in {seconds:.1f} s: {rate}.", file=sys.stderr)
+            print(
+                f"Translated {self._lines:,} line{'s' * (self._lines != 1)} in {seconds:.1f} s: {rate}.",
+                file=sys.stderr,
+            )
 
 
 def _measure_file(read: BinaryIO) -> int | None:

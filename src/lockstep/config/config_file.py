@@ -124,7 +124,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def keep_first_behaviour(tree: Tree) -> None:
     """Sets data.cleaning and search.normalise in the recorded config of a run of version 0.1.0, which did not have these
     settings."""
-    data, search = tree.get("data"), tree.setdefault("search", {})
+    data, search = tree.get("data"), tree.get("search")
     if isinstance(data, dict):
         data.setdefault("cleaning", 1)
     if isinstance(search, dict):

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from lockstep.data.corpus.vocabulary import Vocabulary
 from lockstep.data.text.languages import uses_spaces
+from lockstep.errors import LockstepError
 from lockstep.translate.search_engine import Engine, Hypothesis, Integers
 from lockstep.translate.search_settings import SearchSettings
 from lockstep.translate.split_sentences import Parts, split_to_fit
@@ -192,13 +193,19 @@ class Translator:
     def stream(
         self, lines: Iterable[str], chunk: int, report: Callable[[int], None] = lambda size: None, n_best: int = 1
     ) -> Iterator[tuple[str, TranslatedLine]]:
-        """Yields (line, translation) as lines arrive; up to `chunk` lines are decoded together."""
+        """Yields (line, translation) as lines arrive; up to `chunk` lines are decoded together. If reading fails, the lines
+        before are translated first."""
         texts: list[str] = []
-        characters = 0
-        for line in lines:
-            texts.append(line.rstrip("\r\n"))
-            characters += len(line)
-            if len(texts) == chunk or characters >= CHUNK_CHARACTERS:
-                yield from zip(texts, self.translate_each(texts, report, n_best=n_best), strict=True)
-                texts, characters = [], 0
+        characters, failure = 0, None
+        try:
+            for line in lines:
+                texts.append(line.rstrip("\r\n"))
+                characters += len(line)
+                if len(texts) == chunk or characters >= CHUNK_CHARACTERS:
+                    yield from zip(texts, self.translate_each(texts, report, n_best=n_best), strict=True)
+                    texts, characters = [], 0
+        except LockstepError as error:
+            failure = error
         yield from zip(texts, self.translate_each(texts, report, n_best=n_best), strict=True)
+        if failure is not None:
+            raise failure
