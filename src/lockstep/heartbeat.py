@@ -13,7 +13,9 @@ from pathlib import Path
 
 from lockstep.run import environment_variables
 
-PHASES = ("start", "input", "forward", "backward", "merge", "update", "evaluate", "save")
+PHASES = ("start", "input", "forward", "backward", "merge", "update", "evaluate", "save", "score")
+"""Where a worker can be. `evaluate` beats with every sentence position; `score` is the rest of an evaluation, and all of it
+for a task that does not report its progress."""
 STEP_PHASES = frozenset(PHASES[1:6])
 REMEMBERED_STEPS = 100
 _FORMAT = struct.Struct("<qqqdd")

@@ -81,6 +81,7 @@ def test_in_an_evaluation_the_oldest_heartbeat_decides() -> None:
         ("evaluate", 0.1, 60.0),
         ("evaluate", 50.0, 200.0),
         ("save", 0.1, 180.0),
+        ("score", 0.1, 600.0),
     ],
 )
 def test_every_phase_has_its_limit(tmp_path: Path, phase: str, slowest: float, limit: float) -> None:
@@ -142,6 +143,42 @@ def test_a_stall_is_reported_once_and_ends_when_the_worker_continues(
     assert watch.check(workers) is None
     assert watch.stall is None
     assert watch.find_furthest_step(workers=2) == 3
+
+
+def make_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *phases: str) -> tuple[StallWatch, list[WatchedWorker]]:
+    """Workers that are all in step 3, each in one of these phases, and have not beaten for a while."""
+    monkeypatch.setattr("lockstep.launch.stall_watch.CHECK_SECONDS", 0.0)
+    for rank, phase in enumerate(phases):
+        writer = HeartbeatWriter(tmp_path / f"heartbeat-{rank}")
+        for step in (1, 2, 3):
+            writer.begin_step(step)
+        writer.beat(phase)
+    time.sleep(0.25)
+    return StallWatch(tmp_path, 0.2, 600.0), [WatchedWorker(rank, os.getpid()) for rank in range(len(phases))]
+
+
+@pytest.mark.parametrize("phase", ["evaluate", "score", "save"])
+def test_nobody_is_late_who_waits_for_an_evaluation_or_a_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    watch, workers = make_watch(tmp_path, monkeypatch, phase, "merge")
+    assert watch.check(workers) is None
+    assert not watch.is_over()
+
+
+def test_a_long_save_is_named_but_never_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lockstep.launch.stall_watch.SAVE_SECONDS", 0.1)
+    watch, workers = make_watch(tmp_path, monkeypatch, "save")
+    stall = watch.check(workers)
+    assert stall is not None
+    assert "in a save" in stall.sentence
+    assert not watch.is_over()
+
+
+def test_a_worker_that_is_late_in_a_step_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch, workers = make_watch(tmp_path, monkeypatch, "forward")
+    assert watch.check(workers) is not None
+    assert watch.is_over()
 
 
 def test_the_innermost_line_of_the_main_thread_is_taken_from_a_stack() -> None:

@@ -4,6 +4,7 @@ Of several workers that do not beat, the one that is not where the others wait i
 whose process is gone, is to blame in any case.
 """
 
+import math
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,13 @@ EVALUATION_SECONDS = 60.0
 SAVE_SECONDS = 180.0
 CHECK_SECONDS = 1.0
 CLEAR_SECONDS = 0.1
-PHASE_NAMES = {"merge": "the exchange", "start": "its start", "evaluate": "an evaluation", "save": "a save"}
+PHASE_NAMES = {
+    "merge": "the exchange",
+    "start": "its start",
+    "evaluate": "an evaluation",
+    "score": "an evaluation",
+    "save": "a save",
+}
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,7 @@ class StallWatch:
         self._last_check = self._begin = time.monotonic()
         self._before: dict[int, ProcessState] = {}  # as the last check saw them
         self.stall: Stall | None = None  # while somebody stands still
-        self._limit = 0.0  # after which the workers of the stall were late
+        self._limit = 0.0  # seconds after which the worker of the stall is ended
 
     def check(self, workers: Sequence[WatchedWorker]) -> Stall | None:
         """Returns a stall that is new since the last check. `stall` has it until the worker continues."""
@@ -62,13 +69,17 @@ class StallWatch:
         states = {worker.rank: read_state(worker.pid) for worker in workers}
         limits = {rank: self.find_limit(beat, states[rank].is_halted) for rank, beat in alive.items()}
         late = {rank: beat for rank, beat in alive.items() if now - beat.time > limits[rank]}
+        if any(beat.phase not in STEP_PHASES and rank not in late for rank, beat in alive.items()):
+            late = {
+                rank: beat for rank, beat in late.items() if states[rank].is_halted
+            }  # others wait for its evaluation
         before, self._before = self._before, states
         if not late:
             self.stall = None
             return None
         if self.stall is not None and (self.stall.rank is None or self.stall.rank in late):
             return None
-        self._limit = min(limits[rank] for rank in late)
+        self._limit = min(self._find_end(beat, states[rank].is_halted) for rank, beat in late.items())
         self.stall = describe_stall(alive, late, states, before, {worker.rank: worker.pid for worker in workers}, now)
         return self.stall
 
@@ -76,7 +87,7 @@ class StallWatch:
         """Returns after how many seconds without a beat a worker is late. One that is stopped is late soon in any phase."""
         if is_halted:
             return min(LATE_SECONDS, self._stall_seconds)
-        if beat.phase == "start":
+        if beat.phase in ("start", "score"):
             return self._start_seconds
         if beat.phase == "evaluate":
             return max(EVALUATION_SECONDS, LATE_STEPS * beat.slowest)
@@ -86,6 +97,15 @@ class StallWatch:
             return FIRST_STEP_SECONDS
         return max(min(LATE_SECONDS, self._stall_seconds), LATE_STEPS * beat.slowest)
 
+    def _find_end(self, beat: Heartbeat, is_halted: bool) -> float:
+        """Returns after how many seconds without a beat a worker is ended. Where it may be busy for any time, it never is,
+        unless the system says that it cannot continue."""
+        if is_halted:
+            return self._stall_seconds
+        if beat.phase in STEP_PHASES:
+            return max(self._stall_seconds, self.find_limit(beat))
+        return self._start_seconds if beat.phase == "evaluate" else math.inf
+
     def find_furthest_step(self, workers: int) -> int:
         """Returns the furthest step that a worker has begun; 0 if none has."""
         beats = (read_heartbeat(self._folder, rank) for rank in range(workers))
@@ -93,7 +113,7 @@ class StallWatch:
 
     def is_over(self) -> bool:
         """Has somebody stood still for so long that the worker must be ended?"""
-        return self.stall is not None and time.monotonic() - self.stall.since > max(self._stall_seconds, self._limit)
+        return self.stall is not None and time.monotonic() - self.stall.since > self._limit
 
 
 def describe_stall(

@@ -79,7 +79,8 @@ class ScoringProgress:
         """Waits until all workers have scored their examples; any of them may still stop the evaluation."""
         self._is_active = False
         while not self._meet(done, is_finished=True):
-            pass
+            heartbeat.beat("evaluate")
+        heartbeat.beat("score")
 
     def _meet(self, done: int, is_finished: bool) -> bool:
         """Returns whether all workers have finished."""

@@ -120,7 +120,7 @@ class Checkpointer:
         worker."""
         turn = min(30.0, self.team.timeout_seconds / 4)
         while is_remote(self.run.name) and not team.primary_does(lambda: self.mirror is None or self.mirror.wait(turn)):
-            pass
+            heartbeat.beat("save")
 
     def collect_news(self) -> list[MirrorEvent]:
         """Returns what uploads have done since the last call."""

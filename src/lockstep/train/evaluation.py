@@ -9,6 +9,7 @@ from inspect import signature
 
 from torch import nn
 
+from lockstep import heartbeat
 from lockstep.ablation import Ablation
 from lockstep.errors import LockstepError
 from lockstep.parallel.strategy import Snapshot
@@ -83,6 +84,7 @@ class Evaluator:
         if snapshot.team is None:
             return False
         begin = time.perf_counter()
+        heartbeat.beat("score")
         shown = EvaluationDisplay(progress.step, self.attempt, self.journal, self.display)
         scoring = ScoringProgress(snapshot.team, self.wants_stop, shown.show, self.settings.evaluate_sentences)
         try:
