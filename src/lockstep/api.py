@@ -12,13 +12,13 @@ from lockstep.api_info import ModelInfo, describe_classifier, describe_translato
 from lockstep.api_places import Place, name_place
 from lockstep.data.images.onnx_classifier import Classifier, Guess, OnnxClassifier, classify_files
 from lockstep.errors import LockstepError
+from lockstep.export_facts import is_export, read_kind
 from lockstep.files import read_json
 from lockstep.notices import warn
 from lockstep.remote.fetch_run import fetch_model
 from lockstep.remote.place import is_remote
 from lockstep.run.checkpoint import find_model
 from lockstep.translate.average import find_models
-from lockstep.translate.export_folder import is_export, read_kind
 from lockstep.translate.load_model import load_translator
 from lockstep.translate.search_settings import SearchSettings
 from lockstep.translate.translator import Candidate, Translator
@@ -79,8 +79,8 @@ class Model:
         """Translates a text, or each text of a list. Text that is longer than any sentence in training is translated
         sentence by sentence.
 
-        `beam` and `length_penalty` replace the search settings of the run. With `n_best`, the result for a text is a list
-        of so many translations with scores, the best first; the beam is at least that wide unless it is given.
+        `beam` and `length_penalty` replace the search settings of the run. With `n_best`, the result for a text is
+        the list of its `n_best` translations with scores, the best first; without `beam`, the beam is at least `n_best`.
         """
         translator = self._get_translator()
         texts = _list_texts(text)
@@ -150,8 +150,8 @@ def load(
 ) -> Model:
     """Loads a model from a run or its address, a checkpoint, a model folder or an export.
 
-    Of a run, `checkpoint` chooses the one with the best score or the newest. With `average`, the model is the mean of the
-    so many best or newest checkpoints. `device` is `cpu`, `cuda`, or `auto` for a GPU if there is one.
+    Of a run, `checkpoint` chooses the one with the best score or the newest. With `average=N`, the weights are the mean
+    of the N best or N newest checkpoints. `device` is `cpu`, `cuda`, or `auto` for a GPU if there is one.
     """
     name = name_place(place, "load")
     _check_choice("checkpoint", checkpoint, ("best", "last"))

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Literal, Self
 from lockstep.data.images.image_set import Pixels
 from lockstep.data.images.onnx_classifier import Classifier, OnnxClassifier, Probabilities
 from lockstep.errors import missing
+from lockstep.export_facts import is_export
 from lockstep.notices import warn
 from lockstep.remote.fetch_run import fetch_model
 from lockstep.remote.place import is_remote
 from lockstep.run.checkpoint import find_model
-from lockstep.translate.export_folder import is_export
 
 if TYPE_CHECKING:
     import torch

@@ -7,11 +7,12 @@ from typing import Any, Literal
 
 from lockstep.api_images import TorchClassifier
 from lockstep.data.images.onnx_classifier import MODEL, Classifier, OnnxClassifier
+from lockstep.export_facts import is_export
 from lockstep.files import read_json
 from lockstep.run.checkpoint import read_checkpoint
 from lockstep.run.directory import RunDirectory
 from lockstep.run.journal import Line, parse_line, worker_file
-from lockstep.translate.export_folder import is_export, read_facts
+from lockstep.translate.export_folder import read_facts
 from lockstep.translate.translator import Translator
 
 

@@ -54,7 +54,7 @@ def test_the_model_card_says_what_the_model_is(export_folder: Path, trained: Pat
     assert str(scores["signature"]) in card
     assert "12 of 12 translations are identical" in card
     assert "ctranslate2 4." in card
-    assert "Licence of the text: Not known" in card
+    assert "Licence of the text: unknown" in card
 
 
 def test_an_export_is_used_without_torch(export_folder: Path, trained: Path, tiny: Tiny) -> None:

@@ -10,7 +10,6 @@ import torch
 import lockstep
 from lockstep.cli.export_images import write_card
 from lockstep.data.images.onnx_classifier import (
-    FACTS,
     MODEL,
     ClassifierFacts,
     ImageParity,
@@ -20,6 +19,7 @@ from lockstep.data.images.onnx_classifier import (
     run_session,
 )
 from lockstep.errors import LockstepError
+from lockstep.export_facts import FACTS
 from lockstep.files import digest
 from lockstep.models.batch_norm import BatchNorm
 from lockstep.models.model_settings import ResNetSettings

@@ -48,7 +48,7 @@ def evaluate(
     source: Annotated[Path | None, typer.Option(help="A text to score instead, one sentence per line.")] = None,
     reference: Annotated[Path | None, typer.Option(help="The right translation of each line of --source.")] = None,
     checkpoint: Annotated[Which, typer.Option(help="Which checkpoint: with the best score, or the newest.")] = "best",
-    average: Annotated[int, typer.Option(min=1, help="Average the weights of so many checkpoints.")] = 1,
+    average: Annotated[int, typer.Option(min=1, help="Average the weights of the N best or N last checkpoints.")] = 1,
     beam: Annotated[int | None, typer.Option(min=1, help="Beam size; default: search.beam of the run.")] = None,
     length_penalty: Annotated[
         float | None, typer.Option(min=0.0, help="Length penalty; default: search.length_penalty of the run.")
@@ -173,7 +173,7 @@ def _translate_text(place: str, translator: "Translator", text: "ParallelText") 
 def _compute_loss(place: str, translator: "Translator", text: "ParallelText") -> float | None:
     """Returns the loss per target word; None for an export, which cannot compute it."""
     from lockstep.cli.common import show_progress
-    from lockstep.translate.export_folder import is_export
+    from lockstep.export_facts import is_export
 
     if is_export(Path(place)):
         return None

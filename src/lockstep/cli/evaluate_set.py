@@ -19,6 +19,7 @@ from lockstep.data.corpus.binary_corpus import Corpus, LanguageSide, ParallelSet
 from lockstep.data.corpus.prepare import prepare
 from lockstep.data.corpus.vocabulary import Vocabulary
 from lockstep.errors import LockstepError
+from lockstep.export_facts import is_export
 from lockstep.files import read_json
 from lockstep.notices import warn
 from lockstep.remote.fetch_run import fetch_model
@@ -27,7 +28,6 @@ from lockstep.tasks.scoring import ScoringProgress
 from lockstep.tasks.translation import TranslationLoss, cut_into_parts, evaluate, make_pair_batch
 from lockstep.team import Team, pick_device
 from lockstep.translate.average import find_models
-from lockstep.translate.export_folder import is_export
 from lockstep.translate.torch_engine import TorchTranslator, load_torch_translator
 
 
@@ -108,7 +108,7 @@ def compute_loss(
     translator: TorchTranslator, sources: list[str], references: list[str], show: Callable[[int, int], None]
 ) -> float:
     """Returns the loss per target word, end marks included, without label smoothing, as an evaluation in training has it.
-    `show` is told how many of how many sentences are done."""
+    `show` is called with the number of sentences that are done and of all."""
     model, vocabulary = translator.model, translator.vocabulary
     pairs = ParallelSet("files", _encode(vocabulary, sources), _encode(vocabulary, references))
     loss, words, done = 0.0, 0, 0

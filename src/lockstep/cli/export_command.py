@@ -35,9 +35,7 @@ def export(
     checkpoint: Annotated[
         Literal["best", "last"], typer.Option(help="Which checkpoint of the run: with the best score, or the newest.")
     ] = "best",
-    average: Annotated[
-        int, typer.Option(min=1, help="Export the mean of so many checkpoints: the best or the last ones.")
-    ] = 1,
+    average: Annotated[int, typer.Option(min=1, help="Average the weights of the N best or N last checkpoints.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print the facts of the export as JSON.")] = False,
 ) -> None:
     """Export a trained model for use without torch.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 CARD = "README.md"
 MOST_DIFFERENCE = 0.01
 """Largest difference of a probability between torch and an export. Rounding makes about a ten-thousandth of it."""
-UNKNOWN_LICENCE = "Not known to Lockstep: ask whoever gave you the images. It may restrict how the model is used."
+UNKNOWN_LICENCE = "unknown. Check it where the images come from: it may restrict the use of the model."
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,8 @@ def export_images(run: str, to: Path, checkpoint: Literal["best", "last"], as_js
     import torch
 
     from lockstep.cli.common import find_model_folder, print_json
-    from lockstep.data.images.onnx_classifier import FACTS, MODEL
+    from lockstep.data.images.onnx_classifier import MODEL
+    from lockstep.export_facts import FACTS
     from lockstep.remote.fetch_run import fetch_model
     from lockstep.tasks.classification import load
     from lockstep.tasks.export_onnx import write_onnx

@@ -38,16 +38,14 @@ def translate(
     checkpoint: Annotated[
         Literal["best", "last"], typer.Option(help="Which checkpoint of the run: with the best score, or the newest.")
     ] = "best",
-    average: Annotated[
-        int, typer.Option(min=1, help="Use the mean of so many checkpoints of the run: the best or the last ones.")
-    ] = 1,
+    average: Annotated[int, typer.Option(min=1, help="Average the weights of the N best or N last checkpoints.")] = 1,
     beam: Annotated[int | None, typer.Option(min=1, help="Beam size; default: search.beam of the run.")] = None,
     length_penalty: Annotated[
         float | None, typer.Option(min=0.0, help="Length penalty; default: search.length_penalty of the run.")
     ] = None,
     n_best: Annotated[
         int,
-        typer.Option(min=1, help="Print so many translations of every line as `number ||| translation ||| score`."),
+        typer.Option(min=1, help="Print the N best translations of every line as `number ||| translation ||| score`."),
     ] = 1,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per line, with source and translation.")

@@ -17,7 +17,7 @@ from lockstep.heartbeat import STEP_PHASES, Heartbeat, read_heartbeat
 from lockstep.launch.process_state import ProcessState, read_state
 
 LATE_SECONDS, LATE_STEPS = 10.0, 4.0
-"""A step is late after so many seconds, and so many times the slowest of the last hundred steps."""
+"""A step is late after the larger of LATE_SECONDS and LATE_STEPS times the slowest of the last hundred steps."""
 FIRST_STEP_SECONDS = 120.0
 EVALUATION_SECONDS = 60.0
 SAVE_SECONDS = 180.0

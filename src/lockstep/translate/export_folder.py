@@ -6,17 +6,13 @@ lockstep.json                                    what this module describes
 README.md                                        the model card
 """
 
-import json
 from pathlib import Path
-from typing import Any
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue
 
-from lockstep.errors import LockstepError
-from lockstep.translate.search_settings import SearchSettings
+from lockstep.export_facts import FACTS, FORMAT, read_export
 
-FACTS, VOCABULARY, CARD = "lockstep.json", "sentencepiece.model", "README.md"
-FORMAT = 1
+VOCABULARY, CARD = "sentencepiece.model", "README.md"
 
 
 class Parity(BaseModel):
@@ -52,47 +48,10 @@ class ExportFacts(BaseModel):
     data: dict[str, JsonValue] = {}  # the training text
     parity: Parity | None = None
 
-    @property
-    def search_settings(self) -> SearchSettings:
-        return SearchSettings.model_validate(self.search)
-
-
-def is_export(folder: Path) -> bool:
-    """Is this the folder of an exported model, of any kind?"""
-    return (folder / FACTS).is_file()
-
-
-def read_kind(folder: Path) -> str:
-    """Returns what kind of export a folder is, such as `ctranslate2` or `onnx`."""
-    return str(_read(folder).get("kind", "unknown"))
-
 
 def read_facts(folder: Path) -> ExportFacts:
-    facts = _read(folder)
-    if facts.get("kind") != "ctranslate2":
-        raise LockstepError(
-            f"The model in {folder} translates nothing: it is an export of the kind {facts.get('kind')}.",
-            "Name an export of a translation model.",
-            code=2,
-        )
-    if facts.get("format") != FORMAT:
-        raise LockstepError(
-            f"{folder} was exported by another version of Lockstep (format {facts.get('format')}).",
-            "Use that version, or export the run again.",
-        )
-    try:
-        return ExportFacts.model_validate(facts)
-    except ValidationError as error:
-        what = ".".join(map(str, error.errors()[0]["loc"]))
-        raise LockstepError(f"{folder / FACTS} is damaged: {what} is wrong.", "Export the run again.") from None
-
-
-def _read(folder: Path) -> dict[str, Any]:
-    try:
-        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise LockstepError(f"{folder / FACTS} cannot be read.", "Export the run again.") from None
-    return facts if isinstance(facts, dict) else {}
+    """Returns the facts of an exported translation model."""
+    return read_export(folder, "ctranslate2", "translates", ExportFacts)
 
 
 def write_facts(folder: Path, facts: ExportFacts) -> None:

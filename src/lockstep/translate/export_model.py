@@ -19,6 +19,7 @@ from lockstep import __version__
 from lockstep.data.corpus.vocabulary import Vocabulary
 from lockstep.data.text.languages import name_language, split_code
 from lockstep.errors import LockstepError
+from lockstep.export_facts import is_export
 from lockstep.files import damaged, disk_error, read_json, sync
 from lockstep.models.model_settings import TransformerSettings
 from lockstep.models.transformer import Transformer
@@ -28,7 +29,7 @@ from lockstep.run.journal import read
 from lockstep.translate.average import read_weights
 from lockstep.translate.ctranslate2_engine import load_export
 from lockstep.translate.export_ctranslate2 import count_positions, make_spec, write_model
-from lockstep.translate.export_folder import CARD, VOCABULARY, ExportFacts, Parity, is_export, write_facts
+from lockstep.translate.export_folder import CARD, VOCABULARY, ExportFacts, Parity, write_facts
 from lockstep.translate.model_card import write_card
 from lockstep.translate.scores import compute_bleu
 from lockstep.translate.search_settings import SearchSettings

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from lockstep.errors import LockstepError, missing
+from lockstep.export_facts import is_export
 from lockstep.notices import warn
 from lockstep.remote.fetch_run import fetch_model
 from lockstep.remote.place import is_remote
 from lockstep.translate.average import find_models
-from lockstep.translate.export_folder import is_export
 from lockstep.translate.translator import Translator
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def load_translator(
     device: str = "auto",
 ) -> Translator:
     """Returns the translator of a run or its address, a checkpoint, a model folder or an export folder. `search` replaces
-    settings of its search. With `average`, the weights are the mean of so many checkpoints of a run."""
+    settings of its search. With `average`, the weights are the mean of that many checkpoints."""
     folder = Path(place)
     if not is_remote(place) and is_export(folder):
         from lockstep.translate.ctranslate2_engine import load_export

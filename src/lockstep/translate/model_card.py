@@ -3,7 +3,7 @@
 from lockstep.data.text.languages import name_language
 from lockstep.translate.export_folder import ExportFacts, Parity
 
-UNKNOWN_LICENCE = "Not known to Lockstep: ask whoever gave you the text. It may restrict how the model is used."
+UNKNOWN_LICENCE = "unknown. Check it where the text comes from: it may restrict the use of the model."
 
 
 def write_card(facts: ExportFacts, model_bytes: int, licence: str | None) -> str:

@@ -14,7 +14,7 @@ LENGTH_BOUNDS = (0, 10, 20, 30, 50)
 
 @dataclass(frozen=True)
 class LengthScore:
-    """The scores of the sentences whose source has so many words."""
+    """The scores of the sentences whose source length is in this range."""
 
     words: str  # such as "11-20"
     sentences: int

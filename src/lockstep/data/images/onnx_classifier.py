@@ -7,15 +7,15 @@ from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue
 
 from lockstep.data.images.image_set import Pixels, read_image
 from lockstep.errors import LockstepError, missing
-from lockstep.files import digest, read_json
+from lockstep.export_facts import FACTS, FORMAT, read_export
+from lockstep.files import digest
 
-MODEL, FACTS = "model.onnx", "lockstep.json"
-"""Files of an export: the network, and what a person or a program must know of it."""
-FORMAT = 1
+MODEL = "model.onnx"
+"""The file of the network."""
 INPUT, OUTPUT = "images", "probabilities"
 """The names of the network's input and output."""
 IMAGES_AT_ONCE = 256
@@ -118,25 +118,8 @@ class OnnxClassifier:
 
 
 def read_classifier_facts(folder: Path) -> ClassifierFacts:
-    """Returns what an export says of its model."""
-    facts = read_json(folder / FACTS)
-    kind = facts.get("kind") if isinstance(facts, dict) else None
-    if kind != "onnx":
-        raise LockstepError(
-            f"The model in {folder} classifies nothing: it is an export of the kind {kind}.",
-            "Name an export of an image classifier.",
-            code=2,
-        )
-    if facts.get("format") != FORMAT:
-        raise LockstepError(
-            f"{folder} was exported by another version of Lockstep (format {facts.get('format')}).",
-            "Use that version, or export the run again.",
-        )
-    try:
-        return ClassifierFacts.model_validate(facts)
-    except ValidationError as error:
-        what = ".".join(map(str, error.errors()[0]["loc"]))
-        raise LockstepError(f"{folder / FACTS} is damaged: {what} is wrong.", "Export the run again.") from None
+    """Returns the facts of an exported image classifier."""
+    return read_export(folder, "onnx", "classifies", ClassifierFacts)
 
 
 def open_session(path: Path) -> Any:

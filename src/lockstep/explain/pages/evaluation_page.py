@@ -25,7 +25,7 @@ class DrawnScore:
 
 
 class DrawnLength(Protocol):
-    """The scores of the sentences whose source has so many words."""
+    """The scores of the sentences whose source length is in this range."""
 
     @property
     def words(self) -> str: ...

@@ -55,7 +55,7 @@ class StepCheck:
 
 
 def audit(journalled: JournalledShares, batches: Iterable[GlobalBatch], samples: int) -> Audit:
-    """Compares the journal with the batches, of which the first one is that of step 1. A pass has so many `samples`."""
+    """Compares the journal with the batches, of which the first one is that of step 1. A pass has `samples` samples."""
     result = Audit(samples, journalled.last_step, differences=list(journalled.repeats))
     current = _OpenPass(1)
     for step, batch in zip(range(1, journalled.last_step + 1), batches, strict=False):
