@@ -122,7 +122,7 @@ def test_an_earlier_export_is_replaced_and_other_files_never_are(trained: Path, 
 def test_what_cannot_be_exported_is_refused_with_a_sentence(trained: Path, tiny: Tiny, tmp_path: Path) -> None:
     lockstep("train", tiny.config, *LSTM, "train.steps=2", "--workers", 1, "--run", tmp_path / "lstm")
     refused = lockstep("export", tmp_path / "lstm", "--to", tmp_path / "x", code=2)
-    assert "of the kind lstm, and CTranslate2 runs Transformers only" in refused.stderr
+    assert "is no Transformer, and CTranslate2 runs Transformers only" in refused.stderr
     assert "image classifiers" not in refused.stderr
     assert "not as ONNX" in lockstep("export", trained, "--to", tmp_path / "x", "--format", "onnx", code=2).stderr
     missing = lockstep("export", tmp_path / "nothing", "--to", tmp_path / "x", code=2)

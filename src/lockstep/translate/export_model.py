@@ -11,28 +11,22 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from pydantic import JsonValue
 
 from lockstep import __version__
-from lockstep.data.corpus.vocabulary import Vocabulary
 from lockstep.data.text.languages import name_language, split_code
 from lockstep.errors import LockstepError
 from lockstep.export_facts import is_export
 from lockstep.files import damaged, disk_error, read_json, sync
-from lockstep.models.model_settings import TransformerSettings
 from lockstep.models.transformer import Transformer
-from lockstep.run.checkpoint import Checkpoint, read_checkpoint, read_model_config, report_unusable
+from lockstep.run.checkpoint import Checkpoint, read_checkpoint
 from lockstep.run.directory import RunDirectory
 from lockstep.run.journal import read
-from lockstep.translate.average import read_weights
 from lockstep.translate.ctranslate2_engine import load_export
 from lockstep.translate.export_ctranslate2 import count_positions, make_spec, write_model
 from lockstep.translate.export_folder import CARD, VOCABULARY, ExportFacts, Parity, write_facts
 from lockstep.translate.model_card import write_card
 from lockstep.translate.scores import compute_bleu
-from lockstep.translate.search_settings import SearchSettings
 from lockstep.translate.torch_engine import TorchTranslator, load_torch_translator
 
 
@@ -123,31 +117,25 @@ def replace_folder(to: Path) -> Iterator[Path]:
 
 def _write_folder(request: ExportRequest, folder: Path) -> ExportFacts:
     """Writes the model, compares it with the trainer's, and writes facts and card."""
-    model = request.folders[-1]
-    with report_unusable(model):
-        config = read_model_config(model, "vocabulary_size", "translates")
-        settings = _read_settings(config, model)
-        weights = read_weights(request.folders)
-        normalizes = config.get("cleaning", 1) > 1
-        vocabulary = Vocabulary.load(model / "vocabulary.model", normalizes)
     # CTranslate2 knows this formula only. The trainer searches with it too when both are compared.
-    search = SearchSettings.model_validate(config["search"] | {"normalise": "length"})
-    trainer = load_torch_translator(request.folders, search.model_dump())
-    positions = count_positions(trainer.limit, search)
-    table = _make_position_table(trainer, positions)
-    write_model(folder, make_spec(settings, weights, vocabulary, table), request.quantization)
-    (folder / VOCABULARY).write_bytes(vocabulary.model)
+    trainer = load_torch_translator(request.folders, {"normalise": "length"})
+    model = _require_transformer(trainer, request.folders[-1])
+    weights = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    positions = count_positions(trainer.limit, trainer.search)
+    table = model.positional_encoding(positions)[:positions].numpy()
+    write_model(folder, make_spec(model.settings, weights, trainer.vocabulary, table), request.quantization)
+    (folder / VOCABULARY).write_bytes(trainer.vocabulary.model)
     facts = ExportFacts(
         kind="ctranslate2",
         languages=trainer.languages,
-        search=search.model_dump(mode="json"),
+        search=trainer.search.model_dump(mode="json"),
         limit=trainer.limit,
         positions=positions,
-        normalizes=normalizes,
+        normalizes=trainer.vocabulary.normalizes,
         quantization=request.quantization,
         parameters=sum(values.size for values in weights.values()),
         versions={name: version(name) for name in ("ctranslate2", "sentencepiece")} | {"lockstep": __version__},
-        model=config["model"],
+        model=model.settings.model_dump(mode="json"),
         **_describe_run(request.folders),
     )
     write_facts(folder, facts)
@@ -160,21 +148,14 @@ def _write_folder(request: ExportRequest, folder: Path) -> ExportFacts:
     return facts
 
 
-def _make_position_table(trainer: TorchTranslator, positions: int) -> npt.NDArray[np.float32]:
-    """Returns the table of the model, `[positions, width]`."""
-    assert isinstance(trainer.model, Transformer)
-    return trainer.model.positional_encoding(positions)[:positions].numpy()
-
-
-def _read_settings(config: dict[str, Any], folder: Path) -> TransformerSettings:
-    name = config["model"].get("name", "transformer")
-    if name != "transformer":
+def _require_transformer(trainer: TorchTranslator, folder: Path) -> Transformer:
+    if not isinstance(trainer.model, Transformer):
         raise LockstepError(
-            f"The model in {folder} is of the kind {name}, and CTranslate2 runs Transformers only.",
+            f"The model in {folder} is no Transformer, and CTranslate2 runs Transformers only.",
             "Use it with `lockstep translate` and `lockstep serve`, or train model.name=transformer.",
             code=2,
         )
-    return TransformerSettings.model_validate(config["model"])
+    return trainer.model
 
 
 def compare(ours: list[str], theirs: list[str], held_out: HeldOutText) -> Parity:

@@ -132,7 +132,7 @@ class Vocabulary:
         if (tokens.pad_id(), tokens.unk_id(), tokens.bos_id(), tokens.eos_id()) != (PAD, UNK, BOS, EOS):
             raise LockstepError(f"{name} has other special tokens than Lockstep's models.", remedy)
         self.model = model
-        self._normalizes = normalizes
+        self.normalizes = normalizes
 
     @classmethod
     def load(cls, path: Path, normalizes: bool = False) -> Self:
@@ -161,7 +161,7 @@ class Vocabulary:
 
     def encode(self, texts: Sequence[str], threads: int = 1) -> list[list[int]]:
         """Returns the piece ids of each text, without special tokens. `threads` does not change the result."""
-        clean = [normalize_text(text) if self._normalizes else " ".join(text.split()) for text in texts]
+        clean = [normalize_text(text) if self.normalizes else " ".join(text.split()) for text in texts]
         encoded: list[list[int]] = self._processor.encode(clean, out_type=int, num_threads=threads)
         return encoded
 
