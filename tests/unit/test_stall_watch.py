@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from lockstep.heartbeat import Heartbeat, HeartbeatWriter, read_heartbeat
+from lockstep.launch.describe_stall import describe_stall, parse_stack
 from lockstep.launch.process_state import ProcessState, read_state
-from lockstep.launch.stall_watch import StallWatch, WatchedWorker, describe_stall, parse_stack
+from lockstep.launch.stall_watch import StallWatch, WatchedWorker
 
 NOW = 1000.0
 RUNS = ProcessState("S", 1.0)

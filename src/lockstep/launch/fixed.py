@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep.errors import LockstepError, PortTaken
+from lockstep.launch.describe_stall import Stall
 from lockstep.launch.fork_server import ForkServer, Target
 from lockstep.launch.launch_folder import make_launch_folder
-from lockstep.launch.stall_watch import Stall, StallWatch, WatchedWorker
+from lockstep.launch.stall_watch import StallWatch, WatchedWorker
 from lockstep.launch.supervisor import RESUME, ChildProcess, Supervisor
 from lockstep.notices import warn
 from lockstep.run import environment_variables
