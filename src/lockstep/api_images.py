@@ -32,8 +32,8 @@ class TorchClassifier:
     def load(cls, folder: Path, device: str = "auto") -> Self:
         """Reads a model folder."""
         try:
+            from lockstep.devices import pick_device
             from lockstep.tasks.classification import load
-            from lockstep.team import pick_device
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
+from lockstep.devices import pick_device
 from lockstep.errors import LockstepError, PortTaken
 from lockstep.run import environment_variables
 
@@ -82,22 +83,6 @@ class Team:
     def close(self) -> None:
         if self.size + self.servers > 1 and dist.is_initialized():
             dist.destroy_process_group()
-
-
-def pick_device(wanted: str, local_rank: int) -> torch.device:
-    if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
-        return torch.device("cpu")
-    if not torch.cuda.is_available():
-        raise LockstepError("train.device is cuda, but this machine has no usable GPU.", "Set train.device=auto.", 2)
-    if environment_variables.engine_selects_gpus() and torch.cuda.device_count() == 1:
-        local_rank = 0  # the engine shows each worker one GPU
-    if local_rank >= torch.cuda.device_count():
-        raise LockstepError(
-            f"Worker {local_rank} on this machine has no GPU: there are {torch.cuda.device_count()}.",
-            "Start at most one worker per GPU.",
-            code=2,
-        )
-    return torch.device("cuda", local_rank)
 
 
 def _open_local_store(port: int, rank: int, size: int, timeout: timedelta) -> dist.Store:

@@ -243,24 +243,24 @@ def make_config(**train: object) -> RunConfig:
 
 def test_a_run_keeps_its_kernels_and_is_refused_where_they_are_missing(tmp_path: Path) -> None:
     run, team, config = RunDirectory(tmp_path), Team(0, 1, torch.device("cpu")), make_config()
-    first = make_choices(run, config, team, has_kernels=True, may_keep=False)
+    first = make_choices(run, config, team, has_kernels=True, precision="fp32", may_keep=False)
     assert first.kernels == "native"
     first.write(run)
-    assert make_choices(run, config, team, has_kernels=True, may_keep=True).kernels == "native"
+    assert make_choices(run, config, team, has_kernels=True, precision="fp32", may_keep=True).kernels == "native"
     with pytest.raises(LockstepError, match="was trained with native kernels") as error:
-        make_choices(run, config, team, has_kernels=False, may_keep=True)
+        make_choices(run, config, team, has_kernels=False, precision="fp32", may_keep=True)
     assert "train.kernels=torch" in error.value.remedy
-    without = make_choices(run, make_config(kernels="torch"), team, has_kernels=False, may_keep=True)
+    without = make_choices(run, make_config(kernels="torch"), team, has_kernels=False, precision="fp32", may_keep=True)
     assert without.kernels == "torch"
     with pytest.raises(LockstepError, match="not all workers have the compiled kernels"):
-        make_choices(run, make_config(kernels="native"), team, has_kernels=False, may_keep=False)
+        make_choices(run, make_config(kernels="native"), team, has_kernels=False, precision="fp32", may_keep=False)
 
 
 def test_a_run_of_an_earlier_version_keeps_the_operators_of_torch(tmp_path: Path) -> None:
     run, team = RunDirectory(tmp_path), Team(0, 1, torch.device("cpu"))
-    make_choices(run, make_config(), team, has_kernels=False, may_keep=False).write(run)
+    make_choices(run, make_config(), team, has_kernels=False, precision="fp32", may_keep=False).write(run)
     facts = run.choices.read_text().replace('"kernels": "torch",', "")
     assert "kernels" not in facts
     run.choices.write_text(facts)
-    assert make_choices(run, make_config(), team, has_kernels=True, may_keep=True).kernels == "torch"
+    assert make_choices(run, make_config(), team, has_kernels=True, precision="fp32", may_keep=True).kernels == "torch"
     assert Choices("fp32", 1, {"words": 1, "sentences": None, "images": None, "per": "global"}).kernels == "torch"

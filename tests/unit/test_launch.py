@@ -10,6 +10,7 @@ import torch
 
 from lockstep.cli.train_command import choose_workers
 from lockstep.config import build, load
+from lockstep.devices import pick_device
 from lockstep.errors import LockstepError, PortTaken
 from lockstep.files import write_json
 from lockstep.launch import fixed
@@ -17,7 +18,6 @@ from lockstep.launch.engine import adopt_engine_environment
 from lockstep.launch.fixed import FixedLaunch
 from lockstep.launch.fork_server import ForkServer, Target
 from lockstep.run.directory import RunDirectory
-from lockstep.team import pick_device
 from lockstep.train import resume
 from lockstep.train.choices import BatchBudget, Choices
 from lockstep.train.worker import tell_launcher, train

@@ -33,7 +33,7 @@ def test_every_device_has_peaks_achieved_shares_and_a_dated_price(name: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("device", "precision"), [("a100", "bf16"), ("h100", "bf16"), ("v100", "fp32"), ("t4", "fp32")]
+    ("device", "precision"), [("a100", "bf16"), ("h100", "bf16"), ("v100", "fp16"), ("t4", "fp16"), ("p100", "fp32")]
 )
 def test_automatic_precision_is_that_of_the_planned_device(device: str, precision: str) -> None:
     assert find_device(device).choose_precision("auto") == precision

@@ -28,14 +28,6 @@ def no_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precision, "has_native_bf16", lambda device: False)
 
 
-def test_auto_takes_bf16_only_where_the_hardware_multiplies_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precision, "has_native_bf16", lambda device: True)
-    assert precision.resolve("auto", CPU) == "bf16"
-    monkeypatch.setattr(precision, "has_native_bf16", lambda device: False)
-    assert precision.resolve("auto", CPU) == "fp32"
-    assert precision.resolve("bf16", CPU) == "bf16"
-
-
 @pytest.mark.usefixtures("no_bf16")
 @pytest.mark.parametrize(
     ("make", "shape", "atol"),

@@ -59,6 +59,14 @@ def test_csv_is_read_with_quotes_delimiters_and_headers(tmp_path: Path, delimite
     assert read(tmp_path, "pairs") == (expected, {})
 
 
+def test_a_csv_header_with_other_languages_is_named(tmp_path: Path) -> None:
+    """It said that a line had three columns instead of two."""
+    (tmp_path / "p.csv").write_text("id,en,fr\n1,one,un\n")
+    message = refuse(tmp_path, "p.csv")
+    assert f"The header of {tmp_path / 'p.csv'} names en, fr, but data.languages is [en, de]." in message
+    assert "data.languages=[en,fr]" in message
+
+
 def test_csv_rows_with_wrong_columns_are_refused_or_skipped(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text("a,b\nonly one\nc,d\ne,f,g\n")
     assert f"Line 2 of {tmp_path / 'p.csv'} has 1 column instead of two" in (message := refuse(tmp_path, "p.csv"))

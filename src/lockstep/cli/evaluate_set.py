@@ -18,6 +18,7 @@ from lockstep.config import RunConfig, load
 from lockstep.data.corpus.binary_corpus import Corpus, LanguageSide, ParallelSet
 from lockstep.data.corpus.prepare import prepare
 from lockstep.data.corpus.vocabulary import Vocabulary
+from lockstep.devices import pick_device
 from lockstep.errors import LockstepError
 from lockstep.export_facts import is_export
 from lockstep.files import read_json
@@ -26,7 +27,7 @@ from lockstep.remote.fetch_run import fetch_model
 from lockstep.tasks import classification
 from lockstep.tasks.scoring import ScoringProgress
 from lockstep.tasks.translation import TranslationLoss, cut_into_parts, evaluate, make_pair_batch
-from lockstep.team import Team, pick_device
+from lockstep.team import Team
 from lockstep.translate.average import find_models
 from lockstep.translate.torch_engine import TorchTranslator, load_torch_translator
 

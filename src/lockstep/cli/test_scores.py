@@ -127,9 +127,10 @@ def _score(
     share_cores()
     import torch
 
+    from lockstep.devices import pick_device
     from lockstep.tasks.scoring import ScoringProgress
     from lockstep.tasks.translation import TranslationLoss, evaluate
-    from lockstep.team import Team, pick_device
+    from lockstep.team import Team
     from lockstep.translate.scores import compute_chrf
     from lockstep.translate.torch_engine import load_torch_translator
 

@@ -83,6 +83,11 @@ def error_file() -> Path | None:
     return Path(path) if path else None
 
 
+def hides_gpus() -> bool:
+    """Whether somebody hides all GPUs from this process."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "NoDevFiles")
+
+
 def engine_selects_gpus() -> bool:
     """Whether another engine than our launcher set CUDA_VISIBLE_DEVICES for this worker."""
     return bool(os.environ.get("CUDA_VISIBLE_DEVICES")) and launcher_pid() is None

@@ -89,11 +89,11 @@ def read_choices(run: RunDirectory) -> Choices | None:
     return Choices(**known)
 
 
-def make_choices(run: RunDirectory, config: RunConfig, team: "Team", has_kernels: bool, may_keep: bool) -> Choices:
+def make_choices(
+    run: RunDirectory, config: RunConfig, team: "Team", has_kernels: bool, precision: str, may_keep: bool
+) -> Choices:
     """Makes the choices of this launch. With `may_keep`, earlier ones are kept where the config does not say otherwise.
-    `has_kernels`: all workers have the native kernels and compute on CPU."""
-    from lockstep.train.precision import resolve
-
+    `has_kernels`: all workers have the native kernels and compute on CPU. `precision` is that of `auto`."""
     before = read_choices(run)
     kept_choices = before if may_keep else None
     batch = config.batch
@@ -106,7 +106,7 @@ def make_choices(run: RunDirectory, config: RunConfig, team: "Team", has_kernels
     }
     every = max(1, min(500, config.train.steps // 20))
     kernels = "native" if has_kernels else "torch"
-    choices = kept_choices or Choices(resolve("auto", team.device), every, budget, kernels)
+    choices = kept_choices or Choices(precision, every, budget, kernels)
     choices.launches = (before.launches if before is not None else 0) + 1
     choices.launch = environment_variables.launch_id() if team.elastic else uuid4().hex
     if config.train.precision != "auto":

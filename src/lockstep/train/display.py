@@ -34,9 +34,10 @@ class Display:
         start = f"Continuing from step {step:,}" if step else "Starting"
         workers, threads = self._workers, torch.get_num_threads()
         emulated = " (emulated: this CPU has no bf16 products, fp32 is faster)" * is_emulated(precision, device)
+        scaled = " with loss scaling" * (precision == "fp16")
         self.say(
             f"{start}: {parameters:,} parameters, {workers} worker{'s' * (workers > 1)} ({strategy}), "
-            f"{threads} thread{'s' * (threads > 1)} each, {precision}{emulated}, {device.type}"
+            f"{threads} thread{'s' * (threads > 1)} each, {precision}{emulated}{scaled}, {device.type}"
         )
 
     def step(self, line: StepLine) -> None:

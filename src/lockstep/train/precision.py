@@ -24,12 +24,6 @@ def has_native_bf16(device: torch.device) -> bool:
     return any(flag in flags for flag in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
-def resolve(wanted: str, device: torch.device) -> str:
-    if wanted != "auto":
-        return wanted
-    return "bf16" if has_native_bf16(device) else "fp32"
-
-
 def autocast(precision: str, device: torch.device) -> Callable[[], AbstractContextManager[object]]:
     """Returns a function that makes the context of a forward pass."""
     return lambda: torch.autocast(device.type, dtype=DTYPES[precision], enabled=precision != "fp32")

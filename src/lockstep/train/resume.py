@@ -106,14 +106,17 @@ def check_shared(run: RunDirectory, launch: str, timeout_seconds: float) -> None
         time.sleep(0.2)
 
 
-def settle_choices(run: RunDirectory, config: RunConfig, team: "Team", has_kernels: bool) -> Choices:
+def settle_choices(
+    run: RunDirectory, config: RunConfig, team: "Team", has_kernels: bool, hosts: list["HostFacts"]
+) -> Choices:
     """Returns the choices of this launch. A run with a checkpoint keeps the earlier ones. Of an elastic launch the first
     worker chooses, and the others read what it recorded."""
     if team.elastic and is_recorded(run, environment_variables.launch_id()):
         recorded = read_choices(run)
         assert recorded is not None
         return recorded
-    return make_choices(run, config, team, has_kernels, may_keep=_has_checkpoint(run))
+    precision = choose_precision(hosts)
+    return make_choices(run, config, team, has_kernels, precision, may_keep=_has_checkpoint(run))
 
 
 def record_launch(
@@ -170,10 +173,14 @@ class HostFacts(TypedDict):
     cores: int | None
     memory: int  # bytes
     gpu: NotRequired[str]  # its UUID
+    capability: NotRequired[list[int]]  # major and minor version of what the GPU can execute
+    bf16: NotRequired[bool]  # whether the device has products in bf16
 
 
 def collect_host_facts(device: "torch.device") -> HostFacts:
     import torch
+
+    from lockstep.train.precision import has_native_bf16
 
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else _name_processor()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -183,10 +190,24 @@ def collect_host_facts(device: "torch.device") -> HostFacts:
         "device_name": name,
         "cores": os.cpu_count(),
         "memory": memory,
+        "bf16": has_native_bf16(device),
     }
     if device.type == "cuda":
         facts["gpu"] = str(torch.cuda.get_device_properties(device).uuid)
+        facts["capability"] = list(torch.cuda.get_device_capability(device))
     return facts
+
+
+def check_devices(hosts: list[HostFacts]) -> None:
+    """Refuses workers on different kinds of devices: the first exchange of tensors would wait for ever."""
+    kinds = {facts["device"].partition(":")[0]: (rank, facts) for rank, facts in reversed(list(enumerate(hosts)))}
+    if len(kinds) > 1:
+        places = (f"worker {rank} on {facts['host']} computes on {facts['device']}" for rank, facts in kinds.values())
+        raise LockstepError(
+            f"The workers have different kinds of devices: {', '.join(places)}.",
+            "Repair the GPUs of that machine, leave it out, or set train.device=cpu for all.",
+            code=2,
+        )
 
 
 def check_gpus(hosts: list[HostFacts]) -> None:
@@ -199,6 +220,14 @@ def check_gpus(hosts: list[HostFacts]) -> None:
                 "Start at most one worker per GPU, and let CUDA_VISIBLE_DEVICES show each its own or all of them.",
                 code=2,
             )
+
+
+def choose_precision(hosts: list[HostFacts]) -> str:
+    """Returns the fastest precision that all workers' devices compute in: bf16, else fp16 on GPUs from Volta on, else
+    fp32."""
+    if all(facts.get("bf16") for facts in hosts):
+        return "bf16"
+    return "fp16" if all(facts.get("capability", [0]) >= [7] for facts in hosts) else "fp32"
 
 
 def _name_processor() -> str:

@@ -33,7 +33,8 @@ class TrainSettings(Settings):
     patience: int | None = Field(None, ge=1)
     """Stop after this many evaluations in a row without a better score. null: train all steps."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Number format of matrix products; weights stay fp32. `auto` is bf16 if the hardware multiplies it, else fp32."""
+    """Number format of matrix products; weights stay fp32. `auto` is bf16 if the hardware of all workers
+    multiplies it, else fp16 with loss scaling on GPUs from Volta on (V100, T4), else fp32."""
     kernels: Literal["auto", "native", "torch"] = "auto"
     """How a CPU computes what lies between the matrix products: with the compiled kernels that are installed where a C
     compiler was found (`native`, faster), or with torch's operators. Both compute the same up to rounding; their dropout

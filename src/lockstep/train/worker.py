@@ -29,6 +29,7 @@ from lockstep.train.choices import Choices
 from lockstep.train.memory import keep_memory, touch_memory
 from lockstep.train.resume import (
     HostFacts,
+    check_devices,
     check_foreign,
     check_gpus,
     check_shared,
@@ -185,8 +186,11 @@ def _train(
     from lockstep.train.precision import emulate_products
 
     deciders, ablation = team.deciders(), read_ablation()
+    hosts = deciders.gather(collect_host_facts(team.device))
+    check_devices(hosts)
+    check_gpus(hosts)
     has_kernels = all(deciders.gather(team.device.type == "cpu" and kernels.are_available()))
-    choices = deciders.primary_does(lambda: settle_choices(run, config, team, has_kernels))
+    choices = deciders.primary_does(lambda: settle_choices(run, config, team, has_kernels, hosts))
     kernels.select(choices.kernels)
     start = deciders.primary_does(lambda: find_needed_start(config, run, ablation))
     start_facts = deciders.all_do(lambda: None if start is None else start.facts())
@@ -206,8 +210,6 @@ def _train(
     if settings.name == "local":
         settings = settings.model_copy(update={"every": choices.every})
     strategy = make_strategy(settings, team.size)
-    hosts = deciders.gather(collect_host_facts(team.device))
-    check_gpus(hosts)
     changed = deciders.primary_does(lambda: record_launch(run, config, choices, task, hosts))
     recorded()
     deciders.all_do(lambda: check_shared(run, choices.launch, config.train.timeout_seconds))

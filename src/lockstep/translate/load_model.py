@@ -51,7 +51,7 @@ def load_torch(
     if notice is not None:
         warn(notice)
     try:
-        from lockstep.team import pick_device
+        from lockstep.devices import pick_device
         from lockstep.translate.torch_engine import load_torch_translator
     except ModuleNotFoundError as error:
         if error.name != "torch":

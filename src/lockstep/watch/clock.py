@@ -29,8 +29,11 @@ class PhaseClock:
         return event
 
     def between(self, begin: Stamp, end: Stamp) -> float:
-        """Returns the seconds between two stamps. On CUDA the device must have reached both."""
+        """Returns the seconds between two stamps. On CUDA it waits until the device has reached both: torch refuses to read
+        an event before."""
         if isinstance(begin, torch.cuda.Event) and isinstance(end, torch.cuda.Event):
+            begin.synchronize()
+            end.synchronize()
             return begin.elapsed_time(end) / 1000.0
         assert isinstance(begin, float)
         assert isinstance(end, float)
@@ -38,9 +41,7 @@ class PhaseClock:
 
     def since(self, begin: Stamp) -> float:
         """Returns the seconds from a stamp until now. It waits for the device."""
-        now = self.stamp()
-        self._synchronize(now)
-        return self.between(begin, now)
+        return self.between(begin, self.stamp())
 
     def start(self) -> None:
         """Begins a step."""
@@ -59,7 +60,6 @@ class PhaseClock:
 
     def finish(self) -> tuple[float, dict[str, float]]:
         """Returns the seconds of the step, and of each phase."""
-        self._synchronize(self._marks[-1][1])
         phases = dict.fromkeys(PHASES, 0.0)
         for (_, begin), (phase, end) in zip(self._marks, self._marks[1:], strict=False):
             phases[phase] += self.between(begin, end)
@@ -68,8 +68,3 @@ class PhaseClock:
             phases[source] -= seconds
             phases[target] += seconds
         return self.between(self._marks[0][1], self._marks[-1][1]), phases
-
-    @staticmethod
-    def _synchronize(stamp: Stamp) -> None:
-        if isinstance(stamp, torch.cuda.Event):
-            stamp.synchronize()

@@ -37,6 +37,8 @@ def read(path: Path, languages: tuple[str, str], limit: int, skip_bad: bool) -> 
     for number, (line, row, reason) in enumerate(_iterate(path, rows, skip_bad)):
         if number == 0 and (columns := find_columns(row, languages)) is not None:
             continue
+        if number == 0:
+            _check_header(path, row, languages)
         cells = [cell.replace("\n", " ").replace("\r", " ") for cell in row]
         characters = sum(map(len, cells))
         has_pair = len(cells) == 2 or (columns is not None and len(cells) > max(columns))
@@ -49,6 +51,17 @@ def read(path: Path, languages: tuple[str, str], limit: int, skip_bad: bool) -> 
             yield BadRow("characters" if characters > limit else "columns", " ".join(source.split()))
         else:
             raise columns_error(line, path, len(row), f"one {delimiter!r}")
+
+
+def _check_header(path: Path, row: Sequence[str], languages: tuple[str, str]) -> None:
+    """Raises if the first row names languages, and not the wanted ones."""
+    named = list_languages(row)
+    if named and "und" not in languages:
+        raise LockstepError(
+            f"The header of {path} names {', '.join(named)}, but data.languages is [{', '.join(languages)}].",
+            f"Set data.languages=[{','.join(named[:2])}], or name the columns {' and '.join(languages)} in the file.",
+            code=2,
+        )
 
 
 def _show(text: str) -> str:

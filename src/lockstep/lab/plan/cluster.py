@@ -54,9 +54,11 @@ class Device:
     dated: str | None = None
 
     def choose_precision(self, wanted: str) -> str:
-        """Returns `wanted`, or fp32 where the device has no such arithmetic. `auto` is bf16 where it has that, as in a
-        training (train/precision.py)."""
-        wanted = "bf16" if wanted == "auto" else wanted
+        """Returns `wanted`, or fp32 where the device has no such arithmetic. `auto` is what a training takes
+        (train/resume.py): bf16, else fp16 where units for matrix products make it far faster, else fp32."""
+        if wanted == "auto":
+            has_matrix_units = self.peak.get("fp16", 0.0) >= 4 * self.peak["fp32"]
+            wanted = "bf16" if "bf16" in self.peak else "fp16" if has_matrix_units else "fp32"
         return wanted if wanted in self.peak else "fp32"
 
     def scale_profile(self, profile: Profile, precision: str) -> Profile:
