@@ -8,7 +8,9 @@ import torch
 from lockstep import devices
 from lockstep.devices import can_execute, pick_device
 from lockstep.errors import LockstepError
+from lockstep.parallel.strategy import Strategy
 from lockstep.train.resume import HostFacts, check_devices, choose_precision
+from lockstep.train.worker import is_exact
 from lockstep.watch.clock import PhaseClock
 
 CUDA_13 = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"]
@@ -108,6 +110,11 @@ def test_workers_on_different_kinds_of_devices_are_refused() -> None:
 )
 def test_the_weakest_device_decides_the_precision(hosts: list[HostFacts], expected: str) -> None:
     assert choose_precision(hosts) == expected
+
+
+@pytest.mark.parametrize(("device", "exact"), [("cpu", {False, True}), ("cuda", {True})])
+def test_a_gpu_resumes_exactly_only_with_deterministic_kernels(device: str, exact: set[bool]) -> None:
+    assert {wanted for wanted in (False, True) if is_exact(Strategy(), torch.device(device), wanted)} == exact
 
 
 class LateEvent:

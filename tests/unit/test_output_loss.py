@@ -63,3 +63,12 @@ def test_backward_runs_only_once() -> None:
     loss.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="only once"):
         loss.backward()
+
+
+def test_the_weights_get_their_gradient_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Autograd rounded the sum over the blocks to the format of the products."""
+    monkeypatch.setitem(output_loss.BLOCK_SCORES, "cpu", 16 * VOCABULARY)
+    x, weight, target = make_inputs()
+    with torch.autocast("cpu", torch.bfloat16):
+        (gradient,) = torch.autograd.grad(cross_entropy(x, weight, target, 0.1), (weight,))
+    assert not torch.equal(gradient, gradient.bfloat16().float())

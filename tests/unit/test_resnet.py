@@ -3,17 +3,31 @@
 import copy
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lockstep.errors import LockstepError
 from lockstep.models.batch_norm import BatchNorm
 from lockstep.models.model_settings import ResNetSettings
-from lockstep.models.resnet import ResidualBlock, ResNet
+from lockstep.models.resnet import ConvLayer, ResidualBlock, ResNet
 from lockstep.parallel.layer_sums import connect_layers
+
+
+class NamedOperators(TorchDispatchMode):
+    """Notes the operators that torch is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(function.overloadpacket.__name__)
+        return function(*args, **(kwargs or {}))
 
 
 def resnet(depth: int, channels: int | None = None, colours: int = 3) -> ResNet:
@@ -216,3 +230,22 @@ def test_sum_bytes_are_the_bytes_that_are_all_reduced() -> None:
     norm.sum_over_workers = lambda tensor: sent.append(tensor.nbytes)
     norm(torch.randn(4, 5, 3, 3, requires_grad=True)).sum().backward()
     assert tuple(sent) == norm.sum_bytes
+
+
+@pytest.mark.parametrize("size", [8, 7])
+def test_deterministic_training_pools_without_the_kernel_that_has_no_fixed_order(size: int) -> None:
+    images, results = torch.rand(2, 3, size, size), []
+    torch.manual_seed(1)
+    layer = ConvLayer(3, 4, halves=True)
+    for is_deterministic in (False, True):
+        torch.use_deterministic_algorithms(is_deterministic)
+        try:
+            with NamedOperators() as seen:
+                output = layer(images)
+                gradients = torch.autograd.grad(output.square().sum(), list(layer.parameters()))
+        finally:
+            torch.use_deterministic_algorithms(False)
+        assert ("max_pool2d_with_indices" in seen.names) is not is_deterministic
+        results.append((output, *gradients))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other)

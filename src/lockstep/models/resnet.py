@@ -5,6 +5,7 @@ shortcuts without parameters (option A). Depth 9 is a short and wide network lik
 epochs.
 """
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -38,6 +39,16 @@ class ResidualBlock(nn.Module):
         return F.relu(residual + values, inplace=True)
 
 
+def _halve(values: Tensor) -> Tensor:
+    """Takes the largest of every two by two values: [images, channels, height, width] to half of height and width. The
+    backward pass of torch's max pooling adds in no fixed order on CUDA; this one splits the gradient of equal values."""
+    if not torch.are_deterministic_algorithms_enabled():
+        return F.max_pool2d(values, 2)
+    height, width = values.shape[2] // 2, values.shape[3] // 2
+    even = values[:, :, : 2 * height, : 2 * width]
+    return even.unflatten(3, (width, 2)).unflatten(2, (height, 2)).amax((3, 5))
+
+
 class ConvLayer(nn.Module):
     """Convolution, batch norm and ReLU; with `halves`, max pooling halves height and width."""
 
@@ -50,7 +61,7 @@ class ConvLayer(nn.Module):
     def forward(self, values: Tensor) -> Tensor:
         values = self.convolution(values)
         if self.halves:
-            values = F.max_pool2d(values, 2)
+            values = _halve(values)
         return F.relu(self.norm(values), inplace=True)
 
 

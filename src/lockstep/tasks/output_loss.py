@@ -28,8 +28,7 @@ def cross_entropy(x: Tensor, weight: Tensor, target: Tensor, smoothing: float) -
     if with_gradient and kernels.are_used(x):
         return _native_loss(x.to(kernels.find_dtype(x)), weight, target, smoothing)
     if torch.is_autocast_enabled(x.device.type):
-        dtype = torch.get_autocast_dtype(x.device.type)
-        x, weight = x.to(dtype), weight.to(dtype)
+        x = x.to(torch.get_autocast_dtype(x.device.type))
     return _blockwise_loss(x, weight, target, smoothing, with_gradient)
 
 
@@ -45,18 +44,21 @@ def _take_gradients(ctx: _LossContext) -> tuple[Tensor, Tensor]:
 
 
 class _BlockwiseLoss(torch.autograd.Function):
+    """The products have the format of x. The gradient of the weights stays fp32: outside of this function, autograd would
+    round it to the format of the products."""
+
     @staticmethod
     def forward(
         ctx: _LossContext, x: Tensor, weight: Tensor, target: Tensor, smoothing: float, with_gradient: bool
     ) -> Tensor:
-        vocabulary = weight.shape[0]
+        vocabulary, product_weight = weight.shape[0], weight.to(x.dtype)
         rows = max(16, BLOCK_SCORES["cuda" if x.is_cuda else "cpu"] // vocabulary)
         loss = x.new_zeros((), dtype=torch.float32)
         if with_gradient:
             x_grad, weight_grad = torch.empty_like(x), torch.zeros_like(weight, dtype=torch.float32)
         for start in range(0, len(x), rows):
             part, labels = x[start : start + rows], target[start : start + rows, None]  # [rows, width], [rows, 1]
-            scores = torch.log_softmax(part @ weight.T, dim=1, dtype=torch.float32)  # [rows, vocabulary]
+            scores = torch.log_softmax(part @ product_weight.T, dim=1, dtype=torch.float32)  # [rows, vocabulary]
             loss -= scores.gather(1, labels).sum() * (1.0 - smoothing)
             if smoothing:
                 loss -= scores.sum() * (smoothing / vocabulary)
@@ -66,8 +68,8 @@ class _BlockwiseLoss(torch.autograd.Function):
                     scores -= smoothing / vocabulary
                 scores.scatter_add_(1, labels, scores.new_full(labels.shape, smoothing - 1.0))
                 gradient = scores.to(x.dtype)
-                x_grad[start : start + rows] = gradient @ weight
-                if weight.dtype == torch.float32:
+                x_grad[start : start + rows] = gradient @ product_weight
+                if x.dtype == torch.float32:
                     torch.addmm(weight_grad, gradient.T, part, out=weight_grad)
                 else:
                     weight_grad += gradient.T @ part

@@ -42,6 +42,8 @@ from lockstep.train.resume import (
 from lockstep.train.start_model import StartFacts, StartModel, check_vocabulary, find_needed_start
 
 if TYPE_CHECKING:
+    import torch
+
     from lockstep.parallel.strategy import Strategy
     from lockstep.remote.mirror import Mirror
     from lockstep.run.journal import Journal
@@ -216,7 +218,8 @@ def _train(
     journal = deciders.all_do(lambda: Journal(run.journal, team.rank))
     try:
         open_log(run.logs, team.rank, team.size)
-        _journal_launch(journal, choices, team, strategy, task, ablation, changed, start_facts)
+        deterministic = config.train.deterministic
+        _journal_launch(journal, choices, team, strategy, task, ablation, changed, start_facts, deterministic)
         loop = _make_loop(config, run, task, strategy, team, journal, choices, hosts, mirror, ablation, start)
         gc.enable()
         with emulate_products(choices.precision, team.device):
@@ -262,6 +265,7 @@ def _journal_launch(
     ablation: Ablation,
     changed: dict[str, tuple[Any, Any]],
     start: StartFacts | None,
+    is_deterministic: bool,
 ) -> None:
     from lockstep.train.precision import is_emulated
 
@@ -273,7 +277,7 @@ def _journal_launch(
         pid=os.getpid(),
         restarts=environment_variables.restarts(),
         strategy=strategy.name,
-        exact=strategy.exact_resume,
+        exact=is_exact(strategy, team.device, is_deterministic),
         precision=choices.precision,
         emulated=is_emulated(choices.precision, team.device),
         kernels=choices.kernels,
@@ -286,6 +290,11 @@ def _journal_launch(
         changed=changed,
         **({} if start is None else {"start": start}),
     )
+
+
+def is_exact(strategy: "Strategy", device: "torch.device", is_deterministic: bool) -> bool:
+    """Whether a resumed run ends bit-identical to an uninterrupted one. Most kernels of a GPU add in no fixed order."""
+    return strategy.exact_resume and (device.type != "cuda" or is_deterministic)
 
 
 def _make_loop(
