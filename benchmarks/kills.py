@@ -29,7 +29,6 @@ SETTINGS = [
     *("data.grammar.train=2000", "data.grammar.validation=50", "data.grammar.test=50", "data.vocabulary.size=600"),
     *("model.encoder_layers=1", "model.decoder_layers=1", "model.width=32", "model.feed_forward=64"),
     *(
-        f"train.steps={STEPS}",
         "train.checkpoint_every=20",
         "train.evaluate_every=250",
         "train.threads=1",
@@ -45,9 +44,10 @@ class Trial(TypedDict):
     identical: bool
 
 
-def make_command(strategy: str, folder: Path, run: Path) -> list[str]:
+def make_command(strategy: str, folder: Path, run: Path, steps: int = STEPS) -> list[str]:
     settings = [
         *SETTINGS,
+        f"train.steps={steps}",
         f"strategy.name={strategy}",
         f"data.corpus={folder / 'corpus'}",
         "--workers",
@@ -65,10 +65,10 @@ def make_command(strategy: str, folder: Path, run: Path) -> list[str]:
     ]
 
 
-def digest(run: Path) -> str:
+def digest(run: Path, steps: int = STEPS) -> str:
     """Returns a digest over all tensors of the last checkpoint, model and optimizer."""
     names: dict[str, bytes] = {}
-    for path in sorted((run / "checkpoints" / f"step-{STEPS:08d}" / "state").glob("*.safetensors")):
+    for path in sorted((run / "checkpoints" / f"step-{steps:08d}" / "state").glob("*.safetensors")):
         with safe_open(path, framework="numpy") as file:
             names |= {f"{name} {path.name}": file.get_tensor(name).tobytes() for name in file.keys()}  # noqa: SIM118
     return hashlib.sha256(b"".join(name.encode() + names[name] for name in sorted(names))).hexdigest()

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -379,10 +379,10 @@ from lockstep.cli.main import main
 from lockstep.data.corpus import pool, prepare
 
 class InterruptedPool(pool.Pool):
-    def _start(self):
+    def _start(self, processes):
         if not self._workers:
-            super()._start()
-            os.killpg(0, signal.SIGINT)
+            super()._start(processes)
+            os.killpg(0, NUMBER)
 
 prepare.SHARD_LINES = 40
 prepare.Pool = InterruptedPool
@@ -390,19 +390,72 @@ main()
 """
 
 
-def test_ctrl_c_stops_preparation_with_one_sentence(text: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("command", ["prepare", "train"])
+def test_a_signal_stops_preparation_with_one_sentence(
+    text: Path, tmp_path: Path, command: str, number: int, code: int
+) -> None:
     settings = [f"data.folder={text}", "data.train=[train]", f"data.corpus={tmp_path / 'c'}", "data.processes=2"]
     (tmp_path / "my.yaml").write_text("batch: {words: 100}\n")
+    program = INTERRUPTED.replace("NUMBER", str(number))
     ended = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, "prepare", tmp_path / "my.yaml", *settings, "data.vocabulary.size=310"],
+        [sys.executable, "-c", program, command, "my.yaml", *settings, "data.vocabulary.size=310"],
+        cwd=tmp_path,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
         check=False,
     )
     assert ended.stderr.strip() == "Stopped. The same command continues the preparation."
-    assert ended.returncode == 130
+    assert ended.returncode == code
     assert prepare(make_settings(text, tmp_path / "c")).facts["sets"]["train"]["lines"] == 300
+
+
+WAITING = """
+import signal, sys, time
+from lockstep.data.corpus.pool import Pool
+
+def stop(number, frame):
+    sys.exit(143)
+
+signal.signal(signal.SIGTERM, stop)
+with Pool(2) as pool:
+    for pid in pool.map(print, ["one job", "another one"]): pass
+    print("pids", *(worker._process.pid for worker in pool._workers), flush=True)
+    if sys.argv[1] == "map":
+        list(pool.map(time.sleep, [600, 600]))
+    else:
+        pool.run(time.sleep, 600)
+"""
+
+
+@pytest.mark.parametrize("how", ["map", "run"])
+def test_a_signal_does_not_wait_for_the_jobs_that_have_begun(how: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", WAITING, how], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout
+        _, *pids = parent.stdout.readline().split()
+        parent.terminate()
+        assert parent.wait(timeout=30) == 143
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_a_vocabulary_of_much_text_is_trained_in_another_process(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[bool] = []
+
+    class CountingPool(Pool):
+        def run(self, function: Callable[[Any], Any], job: Any, apart: bool = False) -> Any:
+            runs.append(apart)
+            return super().run(function, job, apart)
+
+    monkeypatch.setattr(prepare_module, "Pool", CountingPool)
+    plain = prepare(make_settings(text, tmp_path / "plain", processes=1)).digest
+    monkeypatch.setattr(prepare_module, "APART_PAIRS", 100)
+    assert prepare(make_settings(text, tmp_path / "apart", processes=1)).digest == plain
+    assert runs == [False, True]
+    with Pool(1) as workers:
+        assert workers.run(os.getpgid, 0, apart=True) != os.getpgid(0)
 
 
 def test_the_command_says_what_a_new_corpus_lost(

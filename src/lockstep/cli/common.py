@@ -4,11 +4,13 @@ import json
 import os
 import re
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
 from lockstep.terminal_text import escape_controls, strip_controls
@@ -58,7 +60,8 @@ def prepare_corpus(
         remedy = "`lockstep train` uses images and your own tasks' data as they are."
         raise LockstepError("Only text is prepared, and this config has none.", remedy, code=2)
     if quiet:
-        return prepare(config.data, force=force)
+        with _stop_on_sigterm():
+            return prepare(config.data, force=force)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     names = {"read": "reading and cleaning", "vocabulary": "training the vocabulary", "encode": "encoding"}
     tasks: dict[str, TaskID] = {}
@@ -78,8 +81,9 @@ def prepare_corpus(
             progress.update(tasks[stage], description=f"{names[stage]}{count}", total=known, completed=done)
 
         try:
-            corpus = prepare(config.data, report=report, force=force)
-        except KeyboardInterrupt:
+            with _stop_on_sigterm():
+                corpus = prepare(config.data, report=report, force=force)
+        except (KeyboardInterrupt, SystemExit):
             progress.stop()
             warn("Stopped. The same command continues the preparation.")
             raise
@@ -87,6 +91,21 @@ def prepare_corpus(
         for line in _describe_removed(corpus):
             warn(line)
     return corpus
+
+
+@contextmanager
+def _stop_on_sigterm() -> Iterator[None]:
+    """Ends this process in order at the first SIGTERM: as Ctrl-C does, but with the exit code of this signal."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _describe_removed(corpus: "Corpus") -> list[str]:

@@ -57,7 +57,7 @@ class Pool:
         if self.processes == 1 or len(first) < 2:
             yield from (function(job) for job in chain(first, remaining))
             return
-        self._start()
+        self._start(self.processes)
         waiting: deque[Future[Result]] = deque()
         with ThreadPoolExecutor(self.processes) as threads:
             try:
@@ -73,16 +73,23 @@ class Pool:
                     yield waiting.popleft().result()
                 if failure is not None:
                     raise failure
+            except (KeyboardInterrupt, SystemExit):
+                self._kill()  # nobody waits for the jobs that have begun
+                raise
             finally:
                 for future in waiting:
                     future.cancel()
 
-    def run(self, function: Callable[[Job], Result], job: Job) -> Result:
-        """Runs one job, in a worker if there are any, so that its memory is freed when the worker ends."""
+    def run(self, function: Callable[[Job], Result], job: Job, apart: bool = False) -> Result:
+        """Runs one job, in a worker if there are any, so that its memory is freed when the worker ends. If it runs `apart`,
+        a worker is started for it if there is none: this process can then be interrupted also while the job is in a library
+        that lets no signal through."""
+        if apart:
+            self._start(1)
         return self._call(function, job) if self._workers else function(job)
 
-    def _start(self) -> None:
-        while len(self._workers) < self.processes:
+    def _start(self, processes: int) -> None:
+        while len(self._workers) < processes:
             worker = _Worker()
             self._workers.append(worker)
             self._idle.put(worker)
@@ -94,10 +101,15 @@ class Pool:
         finally:
             self._idle.put(worker)
 
+    def _kill(self) -> None:
+        for worker in self._workers:
+            worker.kill()
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._kill()
         for worker in self._workers:
             worker.close()
 
@@ -146,9 +158,12 @@ class _Worker:
         result: Result = value
         return result
 
-    def close(self) -> None:
+    def kill(self) -> None:
         """Kills the process. Shards are renamed into place when they are complete, so none is left half-written."""
         self._process.kill()
+
+    def close(self) -> None:
+        """Waits until the killed process has ended."""
         self._process.communicate()
 
 

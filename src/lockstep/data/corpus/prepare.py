@@ -6,7 +6,7 @@ accesses sentences at random through their offsets.
 
 The same text and settings give the same digest with any number of processes. The work is done in a hidden folder beside
 the corpus folder, named after the fingerprint, and the result is renamed at the end: a corpus is complete or does not
-exist. If preparation is killed, the next one continues in that folder with the missing shards.
+exist. If preparation is killed or interrupted, the next one continues in that folder with the missing shards.
 """
 
 import errno
@@ -49,6 +49,8 @@ Report = Callable[[str, int, int | None], None]
 """Receives the name of a stage, the amount done, and the total or None."""
 SHARD_LINES = 1 << 16
 HELD_OUT_LINES = 4096
+APART_PAIRS = 5000
+"""From so many pairs on, the vocabulary is trained in another process: SentencePiece would hold up a stop for seconds."""
 
 
 def corpus_folder(settings: DataSettings) -> Path:
@@ -194,7 +196,8 @@ def _train_vocabulary(
     if given is not None:
         shutil.copyfile(given, path)
     elif not path.exists():
-        pool.run(shards.train_vocabulary, shards.VocabularyJob(settings, cleaned, masks, path))
+        job = shards.VocabularyJob(settings, cleaned, masks, path)
+        pool.run(shards.train_vocabulary, job, apart=sum(map(len, masks)) > APART_PAIRS)
         sync(work)
     faults.at("vocabulary")
     return Vocabulary.load(path)
