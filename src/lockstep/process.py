@@ -6,11 +6,15 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn
 
 from lockstep import stderr_log
 from lockstep.errors import LockstepError
 from lockstep.notices import warn
+
+MOST_CHARACTERS = 160
+"""Of the text of an exception, in a sentence."""
 
 
 def die_with_parent(parent: int | None = None) -> None:
@@ -22,8 +26,13 @@ def die_with_parent(parent: int | None = None) -> None:
             os._exit(1)
 
 
-def run_then_exit(work: Callable[[], object], report: Callable[[LockstepError], None]) -> NoReturn:
-    """Calls `work`, reports its error if it raises one, and ends this process without Python's cleanup.
+def run_then_exit(
+    work: Callable[[], object],
+    report: Callable[[LockstepError], None],
+    note_crash: Callable[[Exception], None] = lambda error: None,
+) -> NoReturn:
+    """Calls `work`, reports its error if it raises one, and ends this process without Python's cleanup. `note_crash` gets
+    an exception that nobody expected, before its traceback is printed.
 
     The other processes notice a failure by this exit, so it must not wait for anything. Gloo's threads may also still
     free tensors of the last collective: after Python's cleanup that would abort a finished run.
@@ -38,9 +47,20 @@ def run_then_exit(work: Callable[[], object], report: Callable[[LockstepError], 
         code = int(leaving.code or 0)
     except KeyboardInterrupt:
         code = 130
-    except Exception:
+    except Exception as error:
+        note_crash(error)
         warn("\n".join(filter(None, [traceback.format_exc().rstrip(), stderr_log.describe_log()])))
         code = 1
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def describe_exception(error: Exception) -> str:
+    """Returns the type and the first line of an exception, and the innermost line of this package that it passed."""
+    package = str(Path(__file__).parent)
+    frames = traceback.extract_tb(error.__traceback__)
+    frame = next((frame for frame in reversed(frames) if frame.filename.startswith(package)), None)
+    text = next(iter(str(error).strip().splitlines()), "")[:MOST_CHARACTERS]
+    at = f", at {frame.name} ({Path(frame.filename).name}:{frame.lineno})" if frame else ""
+    return f"{type(error).__name__}{f': {text}' * bool(text)}{at}"

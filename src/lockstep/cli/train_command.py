@@ -185,6 +185,7 @@ def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int
         resilient, patience = config.strategy, config.train.timeout_seconds
         return launch_elastic(target, workers, resilient.restarts, resilient.dead_after_seconds, patience, port)
     from lockstep.launch.fixed import FixedLaunch, launch_fixed
+    from lockstep.remote.place import working_folder
 
     is_async = servers > 0 and config.strategy.name == "server" and config.strategy.mode == "async"
     settings = config.train
@@ -196,6 +197,7 @@ def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int
         restarts=settings.restarts,
         stall_seconds=min(settings.stall_seconds, 0.9 * settings.timeout_seconds),
         start_seconds=settings.timeout_seconds,
+        run_folder=working_folder(run),
     )
     return launch_fixed(target, launch)
 

@@ -1,17 +1,15 @@
 """Decides which of the workers that stand still is to blame, and says it in one sentence with what the system knows of it.
 
-Of several workers that do not beat, the one that is not where the others wait is to blame. A worker that is stopped, or
-whose process is gone, is to blame in any case.
+Of several workers that do not beat, the one that is not where the others wait is to blame: it is behind them, or it is
+ahead because it skipped an exchange. A worker that is stopped, or whose process is gone, is to blame in any case.
 """
 
-import shutil
-import subprocess
-import sys
+import time
 from dataclasses import dataclass
-from pathlib import Path
 
-from lockstep.heartbeat import STEP_PHASES, Heartbeat
-from lockstep.launch.process_state import ProcessState
+from lockstep.heartbeat import STEP_PHASES, BatchShape, Heartbeat
+from lockstep.launch.process_state import ProcessState, describe_memory
+from lockstep.launch.python_stack import PythonStack, read_stack
 
 PHASE_NAMES = {
     "merge": "the exchange",
@@ -32,6 +30,9 @@ class Stall:
     since: float  # of the machine's monotonic clock
     evidence: str
     sentence: str
+    phase: str = ""
+    step: int = 0
+    victims: tuple[int, ...] = ()  # who wait for it
 
 
 def describe_stall(
@@ -41,35 +42,65 @@ def describe_stall(
     before: dict[int, ProcessState],
     pids: dict[int, int],
     now: float,
+    host: str = "",
+    batches: dict[int, BatchShape] | None = None,
 ) -> Stall:
-    """Decides who is to blame, and says it in one sentence."""
+    """Decides who is to blame, and says it in one sentence. `host` is named where there are several."""
     halted = [rank for rank in late if states[rank].is_halted]
-    behind = _find_behind(beats, late)
-    rank = halted[0] if halted else behind
+    skipper = None if halted else _find_skipper(beats, states, pids, before)
+    rank = halted[0] if halted else skipper if skipper is not None else _find_behind(beats, late)
     if rank is None:
-        seconds = max(now - beat.time for beat in late.values())
-        names = _list_workers(sorted(late))
-        phases = {PHASE_NAMES.get(beat.phase, beat.phase) for beat in late.values()}
-        where = f"in {' and '.join(sorted(phases))} of step {max(beat.step for beat in late.values()):,}"
-        sentence = (
-            f"{names} {'has' if len(late) == 1 else 'have'} not moved for {seconds:.0f} s {where}, all at the same place: "
-            "a lost connection, or a worker that skipped an exchange (cause unknown)."
-        )
-        return Stall(None, now - seconds, "unknown", sentence)
+        return _describe_unknown(late, now, host)
     beat, state = beats[rank], states[rank]
     seconds = now - beat.time
+    stack = PythonStack() if state.is_halted and not state.letter else read_stack(pids[rank])
     evidence = "established" if halted else "supported"
-    phase = PHASE_NAMES.get(beat.phase, beat.phase)
-    where = f"in {phase} of step {beat.step:,}" if beat.phase in STEP_PHASES else f"in {phase}"
-    line = _find_line(pids[rank])
-    at = f", at {line}" if line else ""
-    victims = [other for other in sorted(late) if other != rank]
-    waiting = f" {_list_workers(victims)} {'waits' if len(victims) == 1 else 'wait'} for it." if victims else ""
-    sentence = (
-        f"Worker {rank} (process {pids[rank]}) has stood still for {seconds:.0f} s {where}: "
-        f"{state.describe(before.get(rank))}{at} ({evidence}).{waiting}"
+    what = (
+        f"it is ahead of the others, so it skipped an exchange{', or its connection is lost' * bool(host)}"
+        if rank == skipper
+        else state.describe(before.get(rank), bool(stack.holder) and not stack.holder_name)
     )
-    return Stall(rank, beat.time, evidence, sentence)
+    victims = tuple(other for other in sorted(late) if other != rank)
+    waiting = f" {_list_workers(victims)} {'waits' if len(victims) == 1 else 'wait'} for it." if victims else ""
+    batch = (batches or {}).get(rank)
+    sentence = (
+        f"Worker {rank} ({f'{host}, ' * bool(host)}process {pids[rank]}) has stood still for {seconds:.0f} s, "
+        f"since {_format_clock(seconds)}, in {name_place(beat)}"
+        f"{f' ({batch.describe()})' if batch and beat.phase in STEP_PHASES else ''}: "
+        f"{what}{_describe_place(stack)} ({evidence}).{waiting}{_add_memory(state)}"
+    )
+    return Stall(rank, beat.time, evidence, sentence, beat.phase, beat.step, victims)
+
+
+def _describe_unknown(late: dict[int, Heartbeat], now: float, host: str) -> Stall:
+    """Nobody is to blame: all wait at the same place."""
+    seconds = max(now - beat.time for beat in late.values())
+    last = max(late.values(), key=lambda beat: beat.step)
+    phases = {PHASE_NAMES.get(beat.phase, beat.phase) for beat in late.values()}
+    who = f"{_list_workers(tuple(sorted(late)))}{f' of {host}' * bool(host)} {'has' if len(late) == 1 else 'have'}"
+    sentence = (
+        f"{who} not moved for {seconds:.0f} s, since {_format_clock(seconds)}, in {' and '.join(sorted(phases))} of step "
+        f"{last.step:,}, all at the same place: a lost connection, or a worker that skipped an exchange (cause unknown)."
+    )
+    return Stall(None, now - seconds, "unknown", sentence, last.phase, last.step, tuple(sorted(late)))
+
+
+def name_place(beat: Heartbeat) -> str:
+    phase = PHASE_NAMES.get(beat.phase, beat.phase)
+    return f"{phase} of step {beat.step:,}" if beat.phase in STEP_PHASES else phase
+
+
+def _describe_place(stack: PythonStack) -> str:
+    """Returns the innermost line, and who holds the interpreter if that is another thread."""
+    if stack.is_forbidden:
+        return ", its stack may not be read (ptrace)"
+    at = f", at {stack.line}" if stack.line else ""
+    return f"{at}; thread {stack.holder_name} holds the interpreter at {stack.holder}" if stack.holder_name else at
+
+
+def _add_memory(state: ProcessState) -> str:
+    memory = "" if state.is_halted else describe_memory()
+    return f" {memory[0].upper()}{memory[1:]}." if memory else ""
 
 
 def _find_behind(beats: dict[int, Heartbeat], late: dict[int, Heartbeat]) -> int | None:
@@ -84,31 +115,33 @@ def _find_behind(beats: dict[int, Heartbeat], late: dict[int, Heartbeat]) -> int
     return rank if is_clear and rank in late else None
 
 
-def _list_workers(ranks: list[int]) -> str:
+def _find_skipper(
+    beats: dict[int, Heartbeat], states: dict[int, ProcessState], pids: dict[int, int], before: dict[int, ProcessState]
+) -> int | None:
+    """Returns the one worker that is a step ahead while all others wait in the last exchange of the step before, which it
+    must have skipped: nobody leaves that exchange before all have entered it."""
+    *others, ahead = sorted(beats, key=lambda rank: (beats[rank].step, beats[rank].count))
+    if not others or any(beat.phase != "merge" for beat in beats.values()):
+        return None
+    places = {(beats[rank].step, beats[rank].count) for rank in others}
+    if len(places) > 1 or max(places)[0] >= beats[ahead].step:
+        return None
+    are_waiting = (_waits_in_exchange(states[rank], before.get(rank), pids[rank]) for rank in others)
+    return ahead if all(are_waiting) else None
+
+
+def _waits_in_exchange(state: ProcessState, before: ProcessState | None, pid: int) -> bool:
+    """Does this worker wait for others? Gloo waits in a thread of its own, and the main thread waits for that one."""
+    if state.letter != "S" or state.waits not in ("for another thread", "for the network") or state.is_busy(before):
+        return False
+    line = read_stack(pid).line
+    return not line or "distributed_c10d" in line
+
+
+def _list_workers(ranks: tuple[int, ...]) -> str:
     names = [str(rank) for rank in ranks]
     return f"Worker {names[0]}" if len(names) == 1 else f"Workers {', '.join(names[:-1])} and {names[-1]}"
 
 
-def _find_line(pid: int) -> str | None:
-    """Returns the innermost Python line of a process, through py-spy where it is installed and may look; without the help
-    of the process."""
-    program = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
-    if program is None:
-        return None
-    command = [program, "dump", "--nonblocking", "--pid", str(pid)]
-    try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=5.0, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return parse_stack(result.stdout)
-
-
-def parse_stack(text: str) -> str | None:
-    """Returns the innermost line of the main thread in the output of py-spy: `forward (transformer.py:120)`."""
-    lines = iter(text.splitlines())
-    for line in lines:
-        if "MainThread" in line:
-            innermost = next(lines, "").strip()
-            name, _, place = innermost.partition(" (")
-            return f"{name} ({Path(place.rstrip(')')).name})" if place else None
-    return None
+def _format_clock(seconds_ago: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(time.time() - seconds_ago))

@@ -12,13 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep.errors import LockstepError, PortTaken
+from lockstep.heartbeat import read_heartbeat
+from lockstep.launch.describe_death import describe_death
 from lockstep.launch.describe_stall import Stall
+from lockstep.launch.fault_journal import FaultJournal
 from lockstep.launch.fork_server import ForkServer, Target
 from lockstep.launch.launch_folder import make_launch_folder
+from lockstep.launch.memory_kills import MemoryKills
+from lockstep.launch.slow_monitor import SlowMonitor
 from lockstep.launch.stall_watch import StallWatch, WatchedWorker
 from lockstep.launch.supervisor import RESUME, ChildProcess, Supervisor
 from lockstep.notices import warn
 from lockstep.run import environment_variables
+from lockstep.run.directory import RunDirectory
 
 GRACE_SECONDS = 5.0
 """How long the other processes may take to report their own failure after one has failed."""
@@ -61,6 +67,7 @@ class FixedLaunch:
     restarts: int = 0  # how often all are started again after a death
     stall_seconds: float | None = None  # None: nobody watches for workers that stand still
     start_seconds: float = 600.0  # how long workers may take before their first step
+    run_folder: Path | None = None  # where the journal is that faults are written to
 
     @property
     def count(self) -> int:
@@ -148,6 +155,7 @@ def _launch_once(server: ForkServer, launch: FixedLaunch, port: int, deaths: Dea
                 _wait(supervisor, launch, monitor)
                 return supervisor.signals[0] if supervisor.signals else None
         finally:
+            monitor.close()
             deaths.furthest_step = max(deaths.furthest_step, monitor.furthest_step)
 
 
@@ -161,7 +169,7 @@ def _wait(supervisor: Supervisor, launch: FixedLaunch, monitor: "Monitor") -> No
     if monitor.ended is not None and failed:
         raise WorkerDied(monitor.ended.sentence, RESUME)
     if failed:
-        raise _find_cause(failed, bool(supervisor.signals))
+        raise _find_cause(failed, bool(supervisor.signals), monitor)
     if supervisor.children:
         raise LockstepError(f"The workers did not stop within {launch.stop_seconds} seconds.", RESUME)
 
@@ -172,7 +180,12 @@ class Monitor:
     def __init__(self, folder: Path, launch: FixedLaunch) -> None:
         self.supervisor: Supervisor | None = None
         self.ended: Stall | None = None  # the stall for which workers were ended
-        self._workers = launch.workers
+        self.kills = MemoryKills()
+        self._folder, self._workers = folder, launch.workers
+        self._logs = None if launch.run_folder is None else RunDirectory(launch.run_folder).logs
+        self._journal = FaultJournal(None if launch.run_folder is None else RunDirectory(launch.run_folder).journal)
+        self._slow = SlowMonitor(folder, self._journal)
+        self._is_lockstep = not launch.can_lose_workers
         self._watch = None
         if launch.stall_seconds is not None:
             self._watch = StallWatch(folder, launch.stall_seconds, launch.start_seconds)
@@ -190,19 +203,41 @@ class Monitor:
         if self._watch is None or self.supervisor is None or self.supervisor.signals or self.ended is not None:
             return
         children = [child for child in self.supervisor.children if child.rank < self._workers]
-        new = self._watch.check([WatchedWorker(child.rank, child.process.pid) for child in children])
+        workers = [WatchedWorker(child.rank, child.process.pid) for child in children]
+        self.kills.look(worker.pid for worker in workers)
+        if self._is_lockstep:
+            self._slow.check(workers)
+        new = self._watch.check(workers)
         if new is not None:
             self._named = new
             warn(new.sentence)
+            self._write("stall", new)
         elif self._named is not None and self._watch.stall is None:
             who = "The workers continue" if self._named.rank is None else f"Worker {self._named.rank} continues"
             warn(f"{who}.")
+            self._write("continued", self._named)
             self._named = None
         if self._watch.is_over():
             self.ended = self._watch.stall
+            if self.ended is not None:
+                self._write("ended", self.ended)
             for child in children:
                 if self.ended is None or self.ended.rank in (None, child.rank):
                     child.process.kill()
+
+    def describe_death(self, child: ChildProcess) -> str:
+        """Says how a worker died that did not report why, and journals it."""
+        death = describe_death(child, self.kills, read_heartbeat(self._folder, child.rank), self._logs)
+        facts = {"phase": death.phase, "step": death.step, "evidence": death.evidence, "sentence": death.sentence}
+        self._journal.write("died", death.rank, **facts)
+        return death.sentence
+
+    def _write(self, what: str, stall: Stall) -> None:
+        facts = {"phase": stall.phase, "step": stall.step, "evidence": stall.evidence, "sentence": stall.sentence}
+        self._journal.write_stall(what, stall.rank, stall.since, **facts)
+
+    def close(self) -> None:
+        self._slow.close()
 
 
 def _is_harmless(child: ChildProcess, expendable: range, is_stopping: bool) -> bool:
@@ -211,14 +246,14 @@ def _is_harmless(child: ChildProcess, expendable: range, is_stopping: bool) -> b
     kind = reported.kind if reported else ""
     if is_stopping and kind in ("", "lost"):  # a stop signal may arrive before a worker handles it
         return True
-    if child.rank not in expendable or kind not in ("", "memory"):
+    if child.rank not in expendable or kind not in ("", "memory", "crash"):
         return False
-    why = " (out of memory)" if kind else ""
+    why = " (out of memory)" if kind == "memory" else ""
     warn(f"{child.describe_exit()}{why}; the others continue.")
     return True
 
 
-def _find_cause(failed: list[ChildProcess], is_stopping: bool) -> LockstepError:
+def _find_cause(failed: list[ChildProcess], is_stopping: bool, monitor: Monitor) -> LockstepError:
     """Returns the error that tells most: one that a process reported about itself, then the exit of a process that
     reported nothing, then a lost connection, which is only a consequence."""
     reports = [(child, child.read_error()) for child in failed]
@@ -229,14 +264,10 @@ def _find_cause(failed: list[ChildProcess], is_stopping: bool) -> LockstepError:
     if "port" in errors:
         return PortTaken(errors["port"].message, errors["port"].remedy, errors["port"].code)
     for child, reported in reports:
-        if reported is None and child.exit_code != -signal.SIGTERM:
-            is_error = child.exit_code is not None and child.exit_code > 0
-            is_killed = child.exit_code == -signal.SIGKILL
-            kind, number = child.name.lower().split()
-            log = f"; see logs/{kind}-{int(number):04d}.log in the run folder"
-            hint = " (out of memory?)" if is_killed else "; see its message above" if is_error else log
+        is_unexplained = reported is None or reported.kind == "crash"
+        if is_unexplained and child.exit_code != -signal.SIGTERM:
             kind_of_error = LockstepError if is_stopping else WorkerDied
-            return kind_of_error(f"{child.describe_exit()}{hint}.", RESUME)
+            return kind_of_error(monitor.describe_death(child), RESUME)
     if "lost" in errors and not is_stopping:
         return WorkerDied(errors["lost"].message, errors["lost"].remedy)
     return errors.get("lost") or LockstepError("The workers were stopped by SIGTERM.", RESUME)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep.heartbeat import STEP_PHASES, Heartbeat, read_heartbeat
+from lockstep.heartbeat import STEP_PHASES, Heartbeat, read_batch, read_heartbeat
 from lockstep.launch.describe_stall import Stall, describe_stall
 from lockstep.launch.process_state import ProcessState, read_state
 
@@ -56,7 +56,9 @@ class StallWatch:
         if self.stall is not None and (self.stall.rank is None or self.stall.rank in late):
             return None
         self._limit = min(self._find_end(beat, states[rank].is_halted) for rank, beat in late.items())
-        self.stall = describe_stall(alive, late, states, before, {worker.rank: worker.pid for worker in workers}, now)
+        pids = {worker.rank: worker.pid for worker in workers}
+        batches = {rank: batch for rank in pids if (batch := read_batch(self._folder, rank)) is not None}
+        self.stall = describe_stall(alive, late, states, before, pids, now, batches=batches)
         return self.stall
 
     def find_limit(self, beat: Heartbeat, is_halted: bool = False) -> float:

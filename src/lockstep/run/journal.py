@@ -78,8 +78,7 @@ class Journal:
 
     def write(self, kind: str, **facts: Any) -> None:
         with self._lock:
-            line = {"kind": kind, "time": round(time.time(), 3), **_plain(facts)}
-            self._file.write(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n")
+            self._file.write(_format_line(kind, facts))
             self._file.flush()
 
     def write_step(self, line: StepLine) -> None:
@@ -88,6 +87,17 @@ class Journal:
     def close(self) -> None:
         with self._lock:
             self._file.close()
+
+
+def append_line(path: Path, kind: str, **facts: Any) -> None:
+    """Adds a line to a file of the journal that no worker writes."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(_format_line(kind, facts))
+
+
+def _format_line(kind: str, facts: dict[str, Any]) -> str:
+    line = {"kind": kind, "time": round(time.time(), 3), **_plain(facts)}
+    return json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n"
 
 
 def _ends_in_newline(path: Path) -> bool:

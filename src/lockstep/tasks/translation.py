@@ -44,6 +44,10 @@ class PairBatch:
     source_words: int
     target_words: int  # 0: the loss of the batch is ignored
 
+    @property
+    def longest(self) -> tuple[int, int]:
+        return self.source_layout.longest, self.target_layout.longest
+
     def map(self, move: Callable[[Tensor], Tensor]) -> "PairBatch":
         return PairBatch(
             move(self.source),

@@ -14,7 +14,7 @@ from lockstep import faults, heartbeat
 from lockstep.parallel.optimizers import AdamW, MakeOptimizer, Sgd
 from lockstep.parallel.strategy import Agreed, Claim, Outcome, Strategy
 from lockstep.run import environment_variables
-from lockstep.run.journal import Journal, StepLine
+from lockstep.run.journal import Journal, StepLine, Words
 from lockstep.tasks.task import GlobalBatch, MicroBatch
 from lockstep.train.probes import Probes
 from lockstep.train.train_settings import OptimizerSettings
@@ -42,6 +42,7 @@ class Step:
         strategy, clock, probes = self.strategy, self.clock, self.probes
         torch.manual_seed(derive_seed(self.seed, claim.step, claim.part))
         self._loss_sums = list[Tensor]()
+        self._note_batch(claim, micro_batches)
         counting = probes.count_flops()
         for number, micro in enumerate(micro_batches):
             if number:
@@ -89,16 +90,18 @@ class Step:
         self._note_restart()
         seconds, phases = self.clock.finish()
         batch = claim.batch
+        words: Words = {
+            "source": sum(micro.source_words for micro in micro_batches),
+            "target": sum(micro.target_words for micro in micro_batches),
+        }
+        heartbeat.note_work(words["target"], seconds - phases["merge"], phases["input"])
         line: StepLine = {
             "step": claim.step,
             "epoch": batch.after.epoch,
             "loss": agreed.loss_sum / claim.target_words,
             "lr": rate,
             "grad_norm": outcome.grad_norm,
-            "words": {
-                "source": sum(micro.source_words for micro in micro_batches),
-                "target": sum(micro.target_words for micro in micro_batches),
-            },
+            "words": words,
             "seconds": seconds,
             "phases": phases,
             "merge_overlapped": outcome.merge_overlapped,
@@ -117,6 +120,13 @@ class Step:
         if outcome.staleness is not None:
             line["part"], line["staleness"] = claim.part, outcome.staleness
         return line
+
+    @staticmethod
+    def _note_batch(claim: Claim[GlobalBatch], micro_batches: Sequence[MicroBatch]) -> None:
+        """Tells the monitor what is being computed."""
+        words = sum(micro.target_words for micro in micro_batches)
+        longest = [micro.longest for micro in micro_batches] or [(0, 0)]
+        heartbeat.note_batch(len(claim.share), words, *map(max, zip(*longest, strict=True)))
 
     def _note_restart(self) -> None:
         """Journals how long it took from the death of a worker to this first step of the launch that replaces it."""

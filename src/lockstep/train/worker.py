@@ -20,7 +20,7 @@ from lockstep.config import RunConfig
 from lockstep.errors import LockstepError, PortTaken
 from lockstep.files import write_json
 from lockstep.notices import print_error, warn
-from lockstep.process import run_then_exit
+from lockstep.process import describe_exception, run_then_exit
 from lockstep.remote.place import is_remote, working_folder
 from lockstep.run import environment_variables
 from lockstep.run.directory import RunDirectory
@@ -392,7 +392,7 @@ def preload(place: str, config_json: str) -> None:
 def main(place: str, config_json: str) -> None:
     """Runs one worker and ends the process. The launcher prints its failure, which it reads from a file."""
     config = RunConfig.model_validate(json.loads(config_json))
-    run_then_exit(lambda: train(config, place), tell_launcher)
+    run_then_exit(lambda: train(config, place), tell_launcher, tell_crash)
 
 
 def tell_launcher(error: LockstepError) -> None:
@@ -402,6 +402,16 @@ def tell_launcher(error: LockstepError) -> None:
         print_error(error)
         return
     kinds = {LostPeer: "lost", PortTaken: "port", OutOfMemory: "memory"}
-    kind = kinds.get(type(error), "error")
+    _write_failure(path, kinds.get(type(error), "error"), error)
+
+
+def tell_crash(error: Exception) -> None:
+    """Writes an unexpected exception where the launcher reads it."""
+    path = environment_variables.error_file()
+    if path is not None:
+        _write_failure(path, "crash", LockstepError(describe_exception(error)))
+
+
+def _write_failure(path: Path, kind: str, error: LockstepError) -> None:
     facts = {"kind": kind, "message": error.message, "remedy": error.remedy, "code": error.code}
     write_json(path, {"message": json.dumps(facts), "timestamp": int(time.time())})

@@ -1,0 +1,77 @@
+"""What the control group of a process says: frozen, throttled, out of memory. Versions 1 and 2 of cgroups."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path("/sys/fs/cgroup")
+PROCESSES = Path("/proc")
+UNIFIED = ""
+"""The name of version 2 in the list of a process's control groups."""
+
+
+@dataclass(frozen=True)
+class ControlGroup:
+    """The folders of a process's control groups by controller: the innermost group first, then those around it."""
+
+    levels: Mapping[str, tuple[Path, ...]]
+
+    @property
+    def is_frozen(self) -> bool:
+        state = self._read_innermost("freezer", "freezer.state").strip()
+        return state == "FROZEN" or "frozen 1" in self._read_innermost(UNIFIED, "cgroup.events")
+
+    @property
+    def throttled_seconds(self) -> float:
+        """Seconds for which its processes waited because the group had used up its share of processor time."""
+        units = (("cpu", "throttled_time", 1e-9), (UNIFIED, "throttled_usec", 1e-6))
+        return sum(
+            _parse(_read_text(folder / "cpu.stat")).get(name, 0) * unit
+            for controller, name, unit in units
+            for folder in self.levels.get(controller, ())
+        )
+
+    @property
+    def memory_kills(self) -> int | None:
+        """How many of its processes the kernel has killed because memory ran out; None where nothing counts them."""
+        for controller, name in (("memory", "memory.oom_control"), (UNIFIED, "memory.events")):
+            counts = _parse(self._read_innermost(controller, name))
+            if "oom_kill" in counts:
+                return counts["oom_kill"]
+        return None
+
+    def _read_innermost(self, controller: str, name: str) -> str:
+        """Reads a file of the innermost group that has it: a container may not show its own group."""
+        return next(filter(None, (_read_text(folder / name) for folder in self.levels.get(controller, ()))), "")
+
+
+def find_control_group(pid: int, processes: Path = PROCESSES, root: Path = ROOT) -> ControlGroup:
+    """Returns the control groups of a process; none when it is gone."""
+    levels: dict[str, tuple[Path, ...]] = {}
+    for line in _read_text(processes / str(pid) / "cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            base = root / (controller or "unified")
+            if controller == UNIFIED and not base.exists():
+                base = root  # version 2 alone
+            inner = base / path.strip("/")
+            levels[controller] = tuple(folder for folder in (inner, *inner.parents) if folder.is_relative_to(base))
+    return ControlGroup(levels)
+
+
+def count_memory_kills() -> int | None:
+    """Returns how many processes of this machine the kernel has killed because memory ran out."""
+    return _parse(_read_text(PROCESSES / "vmstat")).get("oom_kill")
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def _parse(text: str) -> dict[str, int]:
+    """Reads lines with a name and a whole number."""
+    pairs = (line.split() for line in text.splitlines())
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
