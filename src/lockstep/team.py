@@ -1,20 +1,34 @@
 """The processes of one launch: this worker's rank, and exchanging small Python values."""
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TypedDict, TypeVar
 
 import torch
 import torch.distributed as dist
 
+from lockstep import messages
+from lockstep.challenge import check_members, open_group, sign_in
 from lockstep.devices import pick_device
 from lockstep.errors import LockstepError, PortTaken
+from lockstep.job_secret import read_secret
+from lockstep.notices import warn
 from lockstep.run import environment_variables
+from lockstep.signed_store import ForeignEntry, SignedStore
 
 T = TypeVar("T")
 LOOPBACK = "127.0.0.1"
+
+
+class FailureFacts(TypedDict):
+    """The parts of a LockstepError."""
+
+    message: str
+    remedy: str
+    code: int
 
 
 @dataclass
@@ -29,6 +43,7 @@ class Team:
     workers: dist.ProcessGroup | None = None  # for tensors; None: all processes are workers
     servers: int = 0  # processes beyond the workers, which own parameters
     timeout_seconds: float = 600.0
+    store: SignedStore | None = None  # the rendezvous; torch needs this reference while it uses the store
 
     @property
     def serving(self) -> bool:
@@ -53,12 +68,13 @@ class Team:
         return self.rank == 0
 
     def gather(self, value: T) -> list[T]:
-        """Returns every worker's value, in rank order, on every worker."""
+        """Returns every worker's value, in rank order, on every worker. Values are what JSON can say: None, booleans,
+        numbers, strings, lists and dicts by string. Anything else is a TypeError, on every worker."""
         if self.size == 1:
+            messages.check_plain(value)
             return [value]
-        values: list[Any] = [None] * self.size
-        dist.all_gather_object(values, value, group=self.facts)
-        return values
+        assert self.facts is not None, "elastic workers exchange nothing but gradients"
+        return messages.gather(value, self.facts)
 
     def all_do(self, action: Callable[[], T]) -> T:
         """Runs `action` everywhere; when it fails on any worker, all of them raise the first failure."""
@@ -70,13 +86,16 @@ class Team:
             failure = error
         except OSError as error:
             failure = LockstepError(f"{error.filename or 'A file'}: {error.strerror or error}.", "Check the disk.")
-        for other in self.gather((failure.message, failure.remedy, failure.code) if failure else None):
-            if other:
-                raise LockstepError(*other)
+        facts: FailureFacts | None = None
+        if failure is not None:
+            facts = {"message": failure.message, "remedy": failure.remedy, "code": failure.code}
+        for other in self.gather(facts):
+            if other is not None:
+                raise LockstepError(**other)
         return result  # type: ignore[return-value]
 
     def primary_does(self, action: Callable[[], T]) -> T:
-        """Runs `action` on the primary only; all workers get its result, or raise its failure."""
+        """Runs `action` on the primary only; all workers get its result, which must be plain, or raise its failure."""
         result = self.all_do(lambda: action() if self.primary else None)
         return self.gather(result)[0]  # type: ignore[return-value]
 
@@ -85,10 +104,45 @@ class Team:
             dist.destroy_process_group()
 
 
-def _open_local_store(port: int, rank: int, size: int, timeout: timedelta) -> dist.Store:
+@dataclass(frozen=True)
+class Rendezvous:
+    """Where the processes of a launch meet."""
+
+    host: str
+    port: str
+    rank: int
+    size: int
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all processes are on this machine and the first one makes the store: then nobody else can connect."""
+        is_one_machine = environment_variables.local_world_size(default=self.size) == self.size
+        return self.host == LOOPBACK and is_one_machine and not environment_variables.launcher_hosts_store()
+
+
+def _find_rendezvous() -> Rendezvous:
+    rank, size = environment_variables.rank(), environment_variables.world_size()
+    rendezvous = environment_variables.rendezvous()
+    if rendezvous is None:
+        raise LockstepError(
+            f"This is worker {rank} of {size}, but MASTER_ADDR and MASTER_PORT are not set.",
+            "Set them to the first worker's address and a free port there, or start through torchrun.",
+            code=2,
+        )
+    if not rendezvous[1].isdecimal():
+        raise LockstepError(f"MASTER_PORT is {rendezvous[1]!r}.", "Set it to a number.", code=2)
+    return Rendezvous(*rendezvous, rank, size)
+
+
+def _open_local_store(meeting: Rendezvous, timeout: timedelta) -> dist.Store:
     """Returns the store of a launch on one machine. It listens on loopback only: torch's own one would listen on all
     addresses, and it has no authentication."""
-    if rank != 0:
+    port, size = int(meeting.port), meeting.size
+    if meeting.rank != 0:
         return dist.TCPStore(LOOPBACK, port, size, is_master=False, timeout=timeout)
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -101,6 +155,68 @@ def _open_local_store(port: int, rank: int, size: int, timeout: timedelta) -> di
     return dist.TCPStore(
         LOOPBACK, port, size, is_master=True, timeout=timeout, wait_for_workers=False, master_listen_fd=descriptor
     )
+
+
+def _open_store(meeting: Rendezvous, timeout: timedelta) -> SignedStore:
+    """Returns the store of this launch when all processes have signed in there."""
+    secret = read_secret()
+    if meeting.is_local:
+        store = _open_local_store(meeting, timeout)
+    else:
+        store, _, _ = next(dist.rendezvous("env://", timeout=timeout))
+        store.set_timeout(timeout)
+        if not secret and meeting.rank == 0:
+            warn(
+                f"Whoever reaches {meeting.address} can join this job: set LOCKSTEP_SECRET_FILE on all machines "
+                "(docs/use/several-machines.md)."
+            )
+    signed = SignedStore(store, secret)
+    sign_in(signed, meeting.rank, meeting.size)
+    return signed
+
+
+def _connect(meeting: Rendezvous, place: torch.device, workers: int, timeout_seconds: float) -> Team:
+    """Makes the process groups of a launch: that of all processes, that for facts, and that of the workers if there are
+    servers."""
+    timeout = timedelta(seconds=timeout_seconds)
+    backend = "cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo"
+    if meeting.is_local:
+        environment_variables.keep_gloo_on_loopback()
+    store = _open_store(meeting, timeout)
+    dist.init_process_group(backend, store=store, rank=meeting.rank, world_size=meeting.size, timeout=timeout)
+    assert dist.group.WORLD is not None
+    check_members("all", dist.group.WORLD, read_secret())
+    facts = open_group("facts", range(workers), timeout, "gloo")
+    servers = meeting.size - workers
+    group = open_group("workers", range(workers), timeout) if servers else None
+    return Team(meeting.rank, workers, place, facts, group, servers, timeout_seconds, store)
+
+
+@contextmanager
+def _explaining(meeting: Rendezvous, timeout_seconds: float) -> Iterator[None]:
+    """Turns the errors of joining into a sentence."""
+    try:
+        yield
+    except dist.DistNetworkError as error:
+        if "EADDRINUSE" in str(error) or "already in use" in str(error):
+            raise PortTaken(
+                f"Port {meeting.address} is already in use.", "Set MASTER_PORT to a free one.", code=2
+            ) from None
+        raise LockstepError(
+            f"Worker {meeting.rank} could not reach the first worker at {meeting.address}.",
+            "Check that all machines were started, that the address is right and that no firewall is between them.",
+        ) from None
+    except dist.DistStoreError:
+        raise LockstepError(
+            f"Not all {meeting.size} workers joined at {meeting.address} within {timeout_seconds:.0f} seconds.",
+            "Check that the job was started on every machine.",
+        ) from None
+    except (ForeignEntry, ValueError, MemoryError) as error:
+        what = f"{error}" if isinstance(error, ForeignEntry) else "an address of a worker"
+        raise LockstepError(
+            f"Another program, or one with another secret, has written to the rendezvous at {meeting.address} ({what}).",
+            "Give all workers the same LOCKSTEP_SECRET_FILE, and let only the machines of the job reach each other.",
+        ) from None
 
 
 def join(device: str = "auto", timeout_seconds: float = 600.0, servers: int = 0, elastic: bool = False) -> Team:
@@ -121,34 +237,6 @@ def join(device: str = "auto", timeout_seconds: float = 600.0, servers: int = 0,
         torch.cuda.set_device(place)
     if elastic:
         return Team(rank, size, place, timeout_seconds=timeout_seconds)
-    backend = "cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo"
-    rendezvous = environment_variables.rendezvous()
-    if rendezvous is None:
-        raise LockstepError(
-            f"This is worker {rank} of {size}, but MASTER_ADDR and MASTER_PORT are not set.",
-            "Set them to the first worker's address and a free port there, or start through torchrun.",
-            code=2,
-        )
-    address = ":".join(rendezvous)
-    try:
-        timeout = timedelta(seconds=timeout_seconds)
-        if environment_variables.launcher_pid() is not None and rendezvous[0] == LOOPBACK:
-            store = _open_local_store(int(rendezvous[1]), rank, size, timeout)
-            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
-        else:
-            dist.init_process_group(backend, timeout=timeout)
-        facts = dist.new_group(list(range(workers)), backend="gloo", timeout=timeout)
-        group = dist.new_group(list(range(workers)), timeout=timeout) if servers else None
-    except dist.DistNetworkError as error:
-        if "EADDRINUSE" in str(error) or "already in use" in str(error):
-            raise PortTaken(f"Port {address} is already in use.", "Set MASTER_PORT to a free one.", code=2) from None
-        raise LockstepError(
-            f"Worker {rank} could not reach the first worker at {address}.",
-            "Check that all machines were started, that the address is right and that no firewall is between them.",
-        ) from None
-    except dist.DistStoreError:
-        raise LockstepError(
-            f"Not all {size} workers joined at {address} within {timeout_seconds:.0f} seconds.",
-            "Check that the job was started on every machine.",
-        ) from None
-    return Team(rank, workers, place, facts, group, servers, timeout_seconds)
+    meeting = _find_rendezvous()
+    with _explaining(meeting, timeout_seconds):
+        return _connect(meeting, place, workers, timeout_seconds)

@@ -55,7 +55,15 @@ class Optimizer(ABC):
 
 
 MakeOptimizer = Callable[[dict[str, nn.Parameter]], Optimizer]
-"""Builds an optimizer. It can be pickled: parameter servers receive it."""
+
+
+def describe_optimizer(make_optimizer: MakeOptimizer) -> str:
+    """Returns name and settings of an optimizer, by which processes compare theirs."""
+    optimizer = make_optimizer({})
+    settings = {
+        name: value for name, value in vars(optimizer).items() if name not in ("parameters", "moments", "steps")
+    }
+    return f"{type(optimizer).__name__} {settings}"
 
 
 class AdamW(Optimizer):

@@ -59,6 +59,22 @@ def lighthouse() -> str | None:
     return os.environ.get("TORCHFT_LIGHTHOUSE")
 
 
+def secret() -> str:
+    """The secret of this job; empty if none was given this way."""
+    return os.environ.get("LOCKSTEP_SECRET", "")
+
+
+def secret_file() -> Path | None:
+    """The file with the secret of this job."""
+    path = os.environ.get("LOCKSTEP_SECRET_FILE")
+    return Path(path).expanduser() if path else None
+
+
+def launcher_hosts_store() -> bool:
+    """Whether torchrun, and not the first worker, runs the rendezvous store."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
 def heartbeat_folder() -> Path | None:
     """Where the launcher reads the heartbeats of its workers; None when nobody watches them."""
     folder = os.environ.get("LOCKSTEP_HEARTBEATS")
@@ -96,6 +112,11 @@ def engine_selects_gpus() -> bool:
 def socket_interface(backend: str) -> str:
     """The network interfaces that the user named for Gloo or NCCL; empty when none."""
     return os.environ.get(f"{backend.upper()}_SOCKET_IFNAME", "")
+
+
+def keep_gloo_on_loopback() -> None:
+    """Lets Gloo listen on this machine only, unless the user has named an interface."""
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
 
 def disabled_parts() -> tuple[str, ...]:

@@ -166,7 +166,7 @@ def evaluate(module: nn.Module, images: ImageSet, team: Team, autocast: Autocast
     assert isinstance(module, ClassificationLoss)
     chosen = progress.begin(len(images))
     parts = np.array_split(chosen, -(-len(chosen) // EVALUATION_BATCH_IMAGES))
-    own, done = list[tuple[int, float, int]](), 0  # number of the part, its loss, its correct images
+    own, done = list[list[float]](), 0  # number of the part, its loss, its correct images
     with autocast():
         for number in range(team.rank, len(parts), team.size):
             progress.update(done)
@@ -175,7 +175,7 @@ def evaluate(module: nn.Module, images: ImageSet, team: Team, autocast: Autocast
             logits = module.compute_logits(batch.images).float()
             faults.at("evaluate")
             loss = F.cross_entropy(logits, batch.labels, reduction="sum").double().item()
-            own.append((number, loss, int((logits.argmax(-1) == batch.labels).sum())))
+            own.append([number, loss, int((logits.argmax(-1) == batch.labels).sum())])
             done += len(part)
     progress.finish(done)
     scored = sorted(part for parts in team.gather(own) for part in parts)

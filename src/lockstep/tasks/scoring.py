@@ -84,7 +84,7 @@ class ScoringProgress:
 
     def _meet(self, done: int, is_finished: bool) -> bool:
         """Returns whether all workers have finished."""
-        stops, counts, finished = zip(*self.team.gather((self.wants_stop(), done, is_finished)), strict=True)
+        stops, counts, finished = zip(*self.team.gather([self.wants_stop(), done, is_finished]), strict=True)
         if any(stops) and not all(finished):
             raise EvaluationStopped
         self._last_meeting = self.clock()

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 
 import numpy as np
 import torch
@@ -170,13 +170,13 @@ class Translation:
         (folder / "vocabulary.model").write_bytes(self.corpus.vocabulary.model)
 
 
-@dataclass(frozen=True)
-class PartScores:
+class PartScores(TypedDict):
     """What one worker found out about one part of a held-out set."""
 
     number: int  # of the part
     sums: list[float]  # loss, target words, and the counts of PieceMatches
-    translations: list[tuple[int, str]]  # by the index of the sentence
+    indices: list[int]  # of the sentences
+    translations: list[str]
     limited: int  # sentences whose translation or reference search.max_words cuts
 
 
@@ -201,15 +201,15 @@ def evaluate(
     with autocast():
         own = [scorer.score(number, parts[number]) for number in assign_longest_first(work, team.size)[team.rank]]
     progress.finish(scorer.done)
-    scored = sorted((part for parts in team.gather(own) for part in parts), key=lambda part: part.number)
-    sums = torch.tensor([part.sums for part in scored], dtype=torch.float64).sum(0).tolist()
-    by_index = dict(pair for part in scored for pair in part.translations)
+    scored = sorted((part for parts in team.gather(own) for part in parts), key=lambda part: part["number"])
+    sums = torch.tensor([part["sums"] for part in scored], dtype=torch.float64).sum(0).tolist()
+    by_index = {i: text for part in scored for i, text in zip(part["indices"], part["translations"], strict=True)}
     sources, references = ([texts[i] for i in chosen] for texts in corpus.texts(name))
     translations = [by_index[i] for i in chosen.tolist()]
     score, signature = compute_bleu(translations, references)
     examples = tuple(zip(sources[:10], translations[:10], references[:10], strict=True))
     values = {"loss": sums[0] / sums[1], "sacrebleu": score, "Eval_BLEU_Score": PieceMatches.compute_score(sums[2:])}
-    limited = sum(part.limited for part in scored)
+    limited = sum(part["limited"] for part in scored)
     return Scores(values, signature, examples, limited, tuple(translations), scorer.estimate_growth())
 
 
@@ -253,9 +253,10 @@ class PartScorer:
         self.done += len(part)
         longest = np.maximum([len(one) for one in pieces], lengths - 1)  # without end marks
         return PartScores(
-            number,
+            number=number,
             sums=[loss, batch.target_words, *matches.counts.tolist()],
-            translations=list(zip(part.tolist(), self.vocabulary.decode(pieces), strict=True)),
+            indices=part.tolist(),
+            translations=self.vocabulary.decode(pieces),
             limited=int((longest >= (self.search.max_words or np.inf)).sum()),
         )
 

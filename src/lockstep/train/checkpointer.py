@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypedDict
 
 from lockstep import heartbeat
 from lockstep.config import RunConfig
@@ -18,6 +19,14 @@ from lockstep.run.retention import Keep, keep_best_and_last, sweep
 from lockstep.tasks.task import Task
 from lockstep.team import Team
 from lockstep.train import checkpoint_files
+
+
+class _NewestCheckpoint(TypedDict):
+    """What the primary tells the other workers about the newest whole checkpoint."""
+
+    path: str | None
+    manifest: dict[str, Any]
+    skipped: list[str]  # a sentence about each newer one
 
 
 @dataclass(frozen=True)
@@ -93,7 +102,9 @@ class Checkpointer:
     def find_newest(self) -> Checkpoint | None:
         """Returns the newest whole checkpoint, and removes what an interrupted launch left half-written."""
         deciders = self.team.deciders()
-        checkpoint, skipped = deciders.primary_does(lambda: find_newest_whole(self.run.checkpoints))
+        newest = deciders.primary_does(self._describe_newest)
+        checkpoint = None if newest["path"] is None else Checkpoint(Path(newest["path"]), newest["manifest"])
+        skipped = newest["skipped"]
         if self.strategy.writes:
             deciders.primary_does(lambda: sweep(self.run.checkpoints))
         for sentence in skipped if self.team.primary else ():
@@ -105,6 +116,12 @@ class Checkpointer:
                 "Move the run folder away to start from the beginning.",
             )
         return checkpoint
+
+    def _describe_newest(self) -> "_NewestCheckpoint":
+        checkpoint, skipped = find_newest_whole(self.run.checkpoints)
+        if checkpoint is None:
+            return {"path": None, "manifest": {}, "skipped": skipped}
+        return {"path": str(checkpoint.path), "manifest": checkpoint.manifest, "skipped": skipped}
 
     def load(self, checkpoint: Checkpoint) -> tuple[Progress, list[str]]:
         """Restores the state; returns where the run stood, and a sentence for everything that had to be reset."""

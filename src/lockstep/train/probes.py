@@ -114,7 +114,7 @@ class Probes:
         )
 
     def _measure(self) -> MeasuredModel:
-        own = (sum(self._flops) if all(self._flops) else 0, self._words, self._peak)
+        own = [sum(self._flops) if all(self._flops) else 0, self._words, self._peak]
         flops, words, peaks = zip(*(self.team.gather(own) if self.takes_every_step else [own]), strict=True)
         per_word = sum(flops) / sum(words) if all(flops) and sum(words) else None
         model: MeasuredModel = {

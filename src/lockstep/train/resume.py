@@ -121,8 +121,8 @@ def settle_choices(
 
 def record_launch(
     run: RunDirectory, config: RunConfig, choices: Choices, task: "Task", hosts: list["HostFacts"]
-) -> dict[str, tuple[Any, Any]]:
-    """Records what this launch is; returns the settings that changed since the last one."""
+) -> dict[str, list[Any]]:
+    """Records what this launch is; returns the settings that changed since the last one, each before and after."""
     data_before = read_json(run.data)
     old, new = data_before and str(data_before.get("digest")), task.data_facts["digest"]
     if is_recorded(run, choices.launch):
@@ -153,7 +153,7 @@ def record_launch(
     write_atomically(run.config, config.to_yaml())
     write_json(run.data, task.data_facts)
     write_json(run.environment, _describe_environment(hosts, choices))
-    return changed
+    return {name: list(values) for name, values in changed.items()}
 
 
 def _has_checkpoint(run: RunDirectory) -> bool:

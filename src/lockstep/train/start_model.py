@@ -26,6 +26,15 @@ StartFacts = TypedDict("StartFacts", {"from": str, "model": str, "step": int | N
 """What the journal says about the start: the place that the user named, the model folder, its step and its weights."""
 
 
+class SentStart(TypedDict):
+    """A StartModel as it is sent."""
+
+    place: str
+    folder: str
+    config: dict[str, Any]
+    notice: str | None
+
+
 @dataclass(frozen=True)
 class StartModel:
     """A model folder, and the place that the user named."""
@@ -46,6 +55,19 @@ class StartModel:
         """The folder of the run that trained the model, if it is still part of that run."""
         run = self.folder.parent.parent.parent
         return run if (run / "config.yaml").is_file() and (run / "choices.json").is_file() else None
+
+    @staticmethod
+    def send(start: "StartModel | None") -> "SentStart | None":
+        """Returns what the primary tells the other workers."""
+        if start is None:
+            return None
+        return {"place": start.place, "folder": str(start.folder), "config": start.config, "notice": start.notice}
+
+    @staticmethod
+    def receive(facts: "SentStart | None") -> "StartModel | None":
+        if facts is None:
+            return None
+        return StartModel(facts["place"], Path(facts["folder"]), facts["config"], facts["notice"])
 
     def facts(self) -> StartFacts:
         digest = sha256(self.folder / WEIGHTS)

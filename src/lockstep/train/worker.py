@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -78,8 +79,10 @@ def _join_and_train(config: RunConfig, place: str | Path) -> str:
     try:
         if team.serving:
             from lockstep.parallel.server.parameter_server import serve
+            from lockstep.train.step import choose_optimizer
 
-            serve(team, lambda: open_log(RunDirectory(working_folder(place)).logs, team.rank, team.size))
+            logs = RunDirectory(working_folder(place)).logs
+            serve(team, choose_optimizer(config.optimizer), lambda: open_log(logs, team.rank, team.size))
             reason = "served"
         else:
             reason = _enter_and_train(config, RunDirectory(working_folder(place), str(place)), team, place)
@@ -192,9 +195,9 @@ def _train(
     check_devices(hosts)
     check_gpus(hosts)
     has_kernels = all(deciders.gather(team.device.type == "cpu" and kernels.are_available()))
-    choices = deciders.primary_does(lambda: settle_choices(run, config, team, has_kernels, hosts))
+    choices = Choices(**deciders.primary_does(lambda: asdict(settle_choices(run, config, team, has_kernels, hosts))))
     kernels.select(choices.kernels)
-    start = deciders.primary_does(lambda: find_needed_start(config, run, ablation))
+    start = StartModel.receive(deciders.primary_does(lambda: StartModel.send(find_needed_start(config, run, ablation))))
     start_facts = deciders.all_do(lambda: None if start is None else start.facts())
     if start_facts is not None and set(deciders.gather(start_facts["sha256"])) != {start_facts["sha256"]}:
         raise LockstepError(f"The workers see different models at {start_facts['from']}.", "Share or copy one of them.")
@@ -263,7 +266,7 @@ def _journal_launch(
     strategy: "Strategy",
     task: "Task",
     ablation: Ablation,
-    changed: dict[str, tuple[Any, Any]],
+    changed: dict[str, list[Any]],
     start: StartFacts | None,
     is_deterministic: bool,
 ) -> None:

@@ -59,7 +59,7 @@ def find_interface(team: Team) -> str | None:
     """Returns the network interface over which this worker sends gradients: the one that NCCL_SOCKET_IFNAME or
     GLOO_SOCKET_IFNAME names, else the one on the route to a worker on another host."""
     here, master = socket.gethostname(), (environment_variables.rendezvous() or ("",))[0]
-    hosts = team.gather((here, _find_source_address(master)))
+    hosts = team.gather([here, _find_source_address(master)])
     remote_addresses = [address for host, address in hosts if host != here and address]
     if all(host == here for host, _ in hosts):
         return "lo"

@@ -10,19 +10,20 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from lockstep import faults
+from lockstep import faults, messages
+from lockstep.challenge import open_group
 from lockstep.errors import LockstepError
 from lockstep.parallel.exchange import busy_seconds
 from lockstep.parallel.flat_parameters import FlatParameters
 from lockstep.parallel.layer_sums import LayerSums, connect_layers, sum_over
-from lockstep.parallel.optimizers import MakeOptimizer
+from lockstep.parallel.optimizers import MakeOptimizer, describe_optimizer
 from lockstep.parallel.server.channel import Channel, InProcess, Remote
 from lockstep.parallel.server.client import Interval, ServerClient
 from lockstep.parallel.server.embedding_rows import EmbeddingRows, EmbeddingTable
@@ -54,39 +55,48 @@ class ShardLayout:
     """What all workers and servers must know alike."""
 
     packets: list[list[Packet]]  # of each shard
-    make_optimizer: MakeOptimizer
     bound: int | None
     sync: bool
 
-    def make_shard(self, number: int, device: torch.device, update_device: torch.device) -> ParameterShard:
+    def make_shard(
+        self, number: int, make_optimizer: MakeOptimizer, device: torch.device, update_device: torch.device
+    ) -> ParameterShard:
         packets = self.packets[number]
         widths = [packet.width for packet in packets if packet.table]
-        return ParameterShard([packet.size for packet in packets], self.make_optimizer, device, update_device, widths)
+        return ParameterShard([packet.size for packet in packets], make_optimizer, device, update_device, widths)
 
     def make_rule(self, shard: ParameterShard, workers: int) -> SyncUpdates | AsyncUpdates:
         return SyncUpdates(shard, workers) if self.sync else AsyncUpdates(shard, workers, self.bound)
 
 
-def share_layout(layout: ShardLayout | None) -> tuple[dist.ProcessGroup, ShardLayout]:
-    """Called by all workers and servers: returns their common process group and worker 0's layout."""
-    group = dist.new_group(backend="gloo", timeout=PATIENCE)
-    layouts = [layout]
-    dist.broadcast_object_list(layouts, 0, group=group)
-    assert layouts[0] is not None
+def share_layout(layout: ShardLayout | None, make_optimizer: MakeOptimizer) -> tuple[dist.ProcessGroup, ShardLayout]:
+    """Called by all workers and servers: returns their common process group and worker 0's layout. All must have the same
+    optimizer."""
+    group = open_group("servers", None, PATIENCE, "gloo")
     assert group is not None
-    return group, layouts[0]
+    optimizers = messages.gather(describe_optimizer(make_optimizer), group)
+    for rank, optimizer in enumerate(optimizers):
+        if optimizer != optimizers[0]:
+            raise LockstepError(
+                f"Processes 0 and {rank} have different optimizers: {optimizers[0]} and {optimizer}.",
+                "Start all of them with the same config.",
+                code=2,
+            )
+    facts = messages.gather(None if layout is None else asdict(layout), group)[0]
+    packets = [[Packet(**packet) for packet in shard] for shard in facts["packets"]]
+    return group, ShardLayout(packets, facts["bound"], facts["sync"])
 
 
-def serve(team: Team, on_start: Callable[[], None]) -> None:
+def serve(team: Team, make_optimizer: MakeOptimizer, on_start: Callable[[], None]) -> None:
     """Runs a dedicated server until all workers have left. It ignores signals: the workers obey them. `on_start` is called
     when the workers have settled the run."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     torch.set_num_threads(1)
-    group, layout = share_layout(None)
+    group, layout = share_layout(None, make_optimizer)
     on_start()
     cpu = torch.device("cpu")
-    shard = layout.make_shard(team.rank - team.size, cpu, cpu)
+    shard = layout.make_shard(team.rank - team.size, make_optimizer, cpu, cpu)
     dead: dict[int, BaseException] = {}
     queue = WorkQueue(team)
 
@@ -154,7 +164,7 @@ class ParameterServers(Strategy):
         shards, tables = self.team.servers or self.team.size, self.rows.tables
         packet = max(1, int(self.settings.bucket_mb * 2**20) // self.flat.values.element_size())
         packets = lay_out(self.flat, list(tables), shards, packet)
-        group, layout = share_layout(ShardLayout(packets, make_optimizer, self.settings.staleness, self.sync))
+        group, layout = share_layout(ShardLayout(packets, self.settings.staleness, self.sync), make_optimizer)
         timeout = timedelta(seconds=self.team.timeout_seconds)
         first_server = self.team.size if self.team.servers else 0
         channels: list[Channel] = [Remote(first_server + shard, group, timeout) for shard in range(shards)]
@@ -162,15 +172,18 @@ class ParameterServers(Strategy):
         if not self.team.servers:
             local = InProcess()
             channels[self.team.rank] = local.worker_end
-            self.own_server = self._serve_own_shard(layout, local, group)
+            self.own_server = self._serve_own_shard(layout, make_optimizer, local, group)
         return [
             ServerClient(channel, self.flat, packets, tables)
             for channel, packets in zip(channels, layout.packets, strict=True)
         ]
 
-    def _serve_own_shard(self, layout: ShardLayout, local: InProcess, group: dist.ProcessGroup) -> ShardServer:
+    def _serve_own_shard(
+        self, layout: ShardLayout, make_optimizer: MakeOptimizer, local: InProcess, group: dist.ProcessGroup
+    ) -> ShardServer:
         devices = {"cpu": torch.device("cpu"), "device": self.team.device}
-        shard = layout.make_shard(self.team.rank, devices[self.settings.parameters], devices[self.settings.update])
+        parameters, update = devices[self.settings.parameters], devices[self.settings.update]
+        shard = layout.make_shard(self.team.rank, make_optimizer, parameters, update)
         channels: dict[int, Channel] = {worker: Remote(worker, group) for worker in range(self.team.size)}
         channels[self.team.rank] = local.server_end
 

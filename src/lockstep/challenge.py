@@ -1,0 +1,117 @@
+"""How the processes of a job make sure that all of them belong to it, before they believe anything else.
+
+Each proves that it knows the job's secret: first by an entry in the rendezvous store, then in every process group, whose
+connections are new ones. This keeps strangers out at the start. It does not encrypt: who can change the traffic of a
+network later is not noticed.
+"""
+
+import re
+import secrets
+import socket
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+import torch.distributed as dist
+
+from lockstep.errors import LockstepError
+from lockstep.job_secret import is_signed, read_secret, sign
+from lockstep.messages import exchange_bytes
+from lockstep.signed_store import ForeignEntry, SignedStore
+
+NONCE_BYTES, CLAIM_BYTES = 32, 224
+_UNUSUAL = re.compile(r"[^\w.:% -]", re.ASCII)
+REMEDY = (
+    "Give all workers the same LOCKSTEP_SECRET_FILE. If they have it, another program tried to join: let only the "
+    "machines of the job reach each other."
+)
+
+
+class Stranger(LockstepError):
+    """A process that does not know the job's secret takes part in the launch."""
+
+
+def open_group(
+    name: str, ranks: Sequence[int] | None, timeout: timedelta, backend: str | None = None
+) -> dist.ProcessGroup | None:
+    """Called by all processes: makes a process group of `ranks` (None: all) and lets its members prove that they belong to
+    the job. Returns None in a process that is not a member."""
+    group = dist.new_group(None if ranks is None else list(ranks), timeout=timeout, backend=backend)
+    if not isinstance(group, dist.ProcessGroup):
+        return None
+    check_members(name, group, read_secret())
+    return group
+
+
+def check_members(name: str, group: dist.ProcessGroup, secret: bytes) -> None:
+    """The first exchange in a process group: all members send something random and then its digest with the secret. Raises
+    Stranger if one of them does not know the secret."""
+    size, rank = group.size(), group.rank()
+    if not secret or size == 1:
+        return
+    claim = describe_this_process().encode("ascii", "replace")[:CLAIM_BYTES].ljust(CLAIM_BYTES)
+    heads = exchange_bytes(secrets.token_bytes(NONCE_BYTES) + claim, group)
+
+    def name_proof(member: int) -> str:
+        return f"member {name} {member} of {size}"
+
+    proofs = exchange_bytes(sign(secret, name_proof(rank), b"".join(heads)), group)
+    strangers = [
+        member
+        for member, proof in enumerate(proofs)
+        if not is_signed(secret, name_proof(member), b"".join(heads), proof)
+    ]
+    if strangers:
+        claims = {member: head[NONCE_BYTES:].decode("ascii", "replace") for member, head in enumerate(heads)}
+        raise Stranger(describe_strangers(strangers, claims, list_peer_addresses()), REMEDY)
+
+
+def sign_in(store: SignedStore, rank: int, size: int) -> None:
+    """Writes who this worker is into the rendezvous store, and waits until all others have done so with the same secret."""
+    store.set(f"member/{rank}", describe_this_process())
+    for member in range(size):
+        try:
+            store.get(f"member/{member}")
+        except ForeignEntry:
+            raw = bytes(store.store.get(f"member/{member}"))[-CLAIM_BYTES:].decode("ascii", "replace")
+            raise Stranger(describe_strangers([member], {member: raw}, []), REMEDY) from None
+
+
+def describe_strangers(strangers: Sequence[int], claims: Mapping[int, str], peers: Sequence[str]) -> str:
+    """Returns a sentence. `claims` is what each member says of itself, which a stranger may invent; `peers` are the
+    addresses of connections, as the system knows them."""
+    names = [f"worker {member}, which says that it runs on {_clean(claims[member])}," for member in strangers]
+    sentence = f"{' and '.join(names)} does not know the secret of this job."
+    explained = {
+        word for member, claim in claims.items() if member not in strangers for word in _clean(claim).split(" ")
+    }
+    foreign = [peer for peer in peers if peer not in explained]
+    if foreign:
+        sentence += f" It connects from {' or '.join(foreign)}."
+    elif peers:
+        sentence += f" It connects from the machine of another worker ({' or '.join(peers)})."
+    return sentence[0].upper() + sentence[1:]
+
+
+def _clean(claim: str) -> str:
+    return _UNUSUAL.sub("?", claim).strip()[:100]
+
+
+def describe_this_process() -> str:
+    """Returns host name and addresses of this process, by which the others see it."""
+    return " ".join([socket.gethostname()[:64], *_list_addresses(of_peers=False)])
+
+
+def list_peer_addresses() -> list[str]:
+    """Returns the addresses to which this process has connections."""
+    return _list_addresses(of_peers=True)
+
+
+def _list_addresses(of_peers: bool) -> list[str]:
+    import psutil
+
+    try:
+        connections = psutil.Process().net_connections("tcp")
+    except (OSError, psutil.Error):
+        return []
+    ends = [one.raddr if of_peers else one.laddr for one in connections if one.status == psutil.CONN_ESTABLISHED]
+    return sorted({end.ip.removeprefix("::ffff:") for end in ends if end})
