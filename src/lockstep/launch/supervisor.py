@@ -22,7 +22,9 @@ RESUME = "Start the same command again: it continues from the last checkpoint."
 class ReportedError(NamedTuple):
     """What a process wrote about its own failure."""
 
-    kind: str  # "lost": another worker went away; "port": the port is taken; "memory": it ran out; "error": all others
+    kind: (
+        str  # "lost": another worker went away, "writer": its writer process did; "port", "memory"; "error": all others
+    )
     error: LockstepError
 
 

@@ -67,6 +67,13 @@ class Evaluator:
         """Whether the model is saved after this step, beside the end of the run."""
         return step % self.settings.checkpoint_every == 0
 
+    def saves_before_the_end(self, step: int) -> bool:
+        """Whether one is saved between this step and the last one. Evaluations may find a best model, which is saved."""
+        settings = self.settings
+        intervals = (settings.checkpoint_every, settings.evaluate_every)
+        nexts = [(step // every + 1) * every for every in intervals if every is not None]
+        return not self.ablation.active and min(nexts) < settings.steps
+
     def is_due(self, step: int) -> bool:
         """Whether a snapshot is needed after this step."""
         needed = self.is_evaluated(step) or self.is_saved(step)

@@ -66,6 +66,8 @@ class Loop:
         self._set_up_strategy()
         self.progress = self.checkpointer.resume(self.progress, self.attempt)
         self._open_display()
+        if self.evaluator.saves_before_the_end(self.progress.step):
+            self.checkpointer.start_writer()
         self.last_warmup_step = self.progress.step + WARMUP_STEPS
         sources = WORKER_SOURCES | (HOST_SOURCES if self.samples_host else {})
         show_sample = self.display.sample if self.display is not None else None
@@ -74,12 +76,13 @@ class Loop:
         try:
             reason = self._train_steps()
             all_wait = self.strategy.takes_every_step
-            self.checkpointer.wait_for_uploads(self.team.deciders() if all_wait else self.team.alone())
+            self.checkpointer.finish(self.team.deciders() if all_wait else self.team.alone())
             self._note_uploads()
             self.progress = self.strategy.leave(self.progress, reason, self._ensure_saved)
             self.strategy.finish()
         finally:
             self.prefetcher.close()
+            self.checkpointer.close()
             sampler.close()
             self.strategy.close()
             if self.display is not None:
@@ -154,7 +157,7 @@ class Loop:
         if outcome.retry is not None:
             self.step.note_retry(step, outcome.retry)
             return None
-        agreed = strategy.agree(self.step.loss_sum, self.stop_signal.name is not None)
+        agreed = strategy.agree(self.step.loss_sum, self._wants_to_stop)
         line = self.step.finish(claim, micro_batches, rate, outcome, agreed, warmup=step <= self.last_warmup_step)
         if self.progress.lineage and strategy.elastic:
             line["branch"] = self.progress.lineage[-1][0]
@@ -183,7 +186,7 @@ class Loop:
             return reason
         with self.strategy.snapshot() as snapshot:
             if saves:  # first: an evaluation takes long, and the run may die in it
-                self.checkpointer.save(snapshot, self.progress)
+                self.checkpointer.save(snapshot, self.progress, last=reason is not None)
             if not evaluates:
                 return reason
             try:
@@ -191,14 +194,14 @@ class Loop:
             except EvaluationStopped:
                 reason = self._stop_in_evaluation(reason)
                 if reason is not None and not saves:
-                    self.checkpointer.save(snapshot, self.progress)
+                    self.checkpointer.save(snapshot, self.progress, last=True)
                 return reason
-            stop = self.strategy.agree(0.0, self.stop_signal.name is not None).stop
+            stop = self.strategy.agree(0.0, self._wants_to_stop).stop
             reason = reason or self.evaluator.reason_to_stop(self.progress) or ("signal" if stop else None)
             if saves:
                 self.checkpointer.note_score(snapshot, self.progress)
             elif is_best or reason:
-                self.checkpointer.save(snapshot, self.progress)
+                self.checkpointer.save(snapshot, self.progress, last=reason is not None)
         return reason
 
     def _stop_in_evaluation(self, reason: str | None) -> str | None:
@@ -228,11 +231,15 @@ class Loop:
             self.strategy, self.clock, self.probes, self.journal, autocast, device, settings.seed, self.attempt
         )
         self.evaluator = Evaluator(
-            settings, self.task, self.journal, autocast, self.attempt, self.ablation, self._wants_stop
+            settings, self.task, self.journal, autocast, self.attempt, self.ablation, self._hears_stop
         )
 
-    def _wants_stop(self) -> bool:
-        return self.strategy.hear_stop(self.stop_signal.name is not None)
+    @property
+    def _wants_to_stop(self) -> bool:
+        return self.stop_signal.name is not None or self.checkpointer.has_failed
+
+    def _hears_stop(self) -> bool:
+        return self.strategy.hear_stop(self._wants_to_stop)
 
     def _missed_evaluation(self) -> bool:
         """Whether the run stopped or died between its last checkpoint and that step's evaluation."""

@@ -20,6 +20,13 @@ class TrainSettings(Settings):
     set, always the same. Scores of different samples cannot be compared. null: score all."""
     checkpoint_every: int = Field(1000, ge=1)
     """Steps between two checkpoints; the last step is always saved too. A crash loses at most this many steps."""
+    save: Literal["background", "wait"] = "background"
+    """How checkpoints are written. `background`: training waits only until its state is copied in memory, and a process of
+    low priority writes the copy; this takes the memory of the state once more. `wait`: training waits until the checkpoint
+    is on disk. The last checkpoint of a launch is always waited for."""
+    disk_full: Literal["stop", "warn"] = "stop"
+    """When a checkpoint does not fit on the disk: `stop` ends the training; `warn` says so and trains on, and the next save
+    tries again. The last checkpoint of a launch must fit in any case."""
     keep_last: int = Field(2, ge=1)
     """How many of the newest checkpoints to keep. `--checkpoint last --average N` of translate, evaluate and export takes
     the mean of the last N and needs N here; each takes three times the size of the model on disk."""
