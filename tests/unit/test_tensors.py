@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lockstep.errors import LockstepError
 from lockstep.team import Team
-from lockstep.train.tensors import choose_own, divide, encode, get_bytes, list_shards, read
+from lockstep.train.tensors import choose_own, divide, encode, list_shards, read
 
 ALONE = Team(0, 1, torch.device("cpu"))
 MODEL = {"model.weight": torch.arange(6.0).view(2, 3), "model.bias": torch.tensor([1.5, -0.0])}
@@ -27,7 +27,10 @@ def folder(path: Path) -> Path:
 
 def write(folder: Path, tensors: dict[str, Tensor]) -> None:
     pieces = encode(choose_own(tensors, ALONE))
-    content = b"".join(piece if isinstance(piece, bytes) else bytes(get_bytes(piece)) for piece in pieces)
+    content = b"".join(
+        piece if isinstance(piece, bytes) else piece.reshape(-1).contiguous().view(torch.uint8).numpy().tobytes()
+        for piece in pieces
+    )
     (folder / "worker-0000.safetensors").write_bytes(content)
 
 

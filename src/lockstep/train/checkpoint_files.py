@@ -66,8 +66,9 @@ def write_now(
     written, why."""
     failure: Failure | None = None
     size = 0
+    alive = [(name, [_make_plain(piece) for piece in pieces]) for name, pieces in files]
     try:
-        write_part(part, [(name, [_get_content(piece) for piece in pieces]) for name, pieces in files])
+        write_part(part, [(name, [_view(piece) for piece in pieces]) for name, pieces in alive])
     except SaveFailed as error:
         failure = error.failure
     failures = [one for one in team.gather(failure) if one is not None]
@@ -79,8 +80,12 @@ def write_now(
     return team.gather((size, failures[0] if failures else None))[0]
 
 
-def _get_content(piece: bytes | Tensor) -> bytes | memoryview:
-    return piece if isinstance(piece, bytes) else tensors.get_bytes(piece)
+def _make_plain(piece: bytes | Tensor) -> bytes | Tensor:
+    return piece if isinstance(piece, bytes) else piece.detach().cpu().contiguous()
+
+
+def _view(piece: bytes | Tensor) -> bytes | memoryview:
+    return piece if isinstance(piece, bytes) else tensors.view_bytes(piece)
 
 
 def note_score(path: Path, progress: Progress, keep: Keep) -> None:

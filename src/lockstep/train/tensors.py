@@ -5,6 +5,7 @@ where a shard begins in its tensor, in the words of torch.distributed.checkpoint
 Any number of workers can read the files, whole or in shards, and none of them has to talk to another.
 """
 
+import ctypes
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -110,10 +111,10 @@ def encode(shards: Mapping[str, Shard]) -> list[bytes | Tensor]:
     return [len(text).to_bytes(8, "little") + text, *(shards[name].local for name in order)]
 
 
-def get_bytes(tensor: Tensor) -> memoryview:
-    """Returns the values of a tensor, without a copy if they are contiguous and on the CPU."""
-    values = tensor.detach().cpu().contiguous().reshape(-1)
-    return values.view(torch.uint8).numpy().data
+def view_bytes(tensor: Tensor) -> memoryview:
+    """Returns the values of a contiguous tensor on the CPU, which must outlive them. A view of numpy would fix the size of
+    its storage for ever."""
+    return memoryview((ctypes.c_ubyte * tensor.nbytes).from_address(tensor.data_ptr())).cast("B")
 
 
 @dataclass(frozen=True)
