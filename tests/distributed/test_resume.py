@@ -119,7 +119,7 @@ def test_kills_anywhere_end_in_the_same_bits(
     assert not list((run / "checkpoints").glob(".step-*")), "something half-written was left"
 
 
-MOMENTS = ("write", "save", "parts", "rename", "renamed")
+MOMENTS: tuple[str, ...] = ("write", "save", "parts", "rename", "renamed")
 """Of a write in the background: within the first file, all files written, all workers done, manifest written, renamed."""
 
 

@@ -26,8 +26,12 @@ from lockstep.team import Team
 from lockstep.train import checkpoint_files
 from lockstep.train.background_writer import BackgroundWriter, Layout, is_supported
 from lockstep.train.checkpoint_parts import Failure, Part, SaveFailed
+from lockstep.train.save_interval import SaveSchedule
 from lockstep.train.step import choose_optimizer
 from lockstep.train.writer_process import Completion
+
+SLOW_DISK = 50e6
+"""Bytes per second that a save is expected to write before one was measured."""
 
 
 @dataclass
@@ -56,6 +60,10 @@ class Checkpointer:
     _saves: int = 0  # in this launch
     _events: list[Event] = field(default_factory=list)
     _is_short_of_memory: bool = False
+    _longest_save: float = 0.0  # seconds, with what was written in the background
+
+    def __post_init__(self) -> None:
+        self.schedule = SaveSchedule(self.config.train)
 
     def start_writer(self) -> None:
         """Starts the writer process, and makes memory for the state. A worker that writes nothing has none."""
@@ -71,6 +79,11 @@ class Checkpointer:
         workers = self.team.size if self.strategy.takes_every_step else 1
         return max(model if self.team.primary else 0, (1 + moments) * model // workers)
 
+    @property
+    def expected_seconds(self) -> float:
+        """What a save takes whose end is waited for, and the end of one that is being written."""
+        return self._longest_save or self._estimate_size() / SLOW_DISK
+
     def save(self, snapshot: Snapshot, progress: Progress, last: bool = False) -> None:
         """Saves in the background if it can. Of the `last` save of a launch it returns when the checkpoint is complete."""
         team = snapshot.team
@@ -80,6 +93,7 @@ class Checkpointer:
         heartbeat.beat("save")
         self.settle(team)
         self.wait_for_uploads(team)  # before anything that they copy could be deleted
+        self._choose_interval(team, progress)
         state = self.strategy.state()
         export = lambda folder: self.task.export(snapshot.module, folder)  # noqa: E731
         files = checkpoint_files.collect_files(progress.step, state, export, team)
@@ -101,6 +115,17 @@ class Checkpointer:
         self._note_saved(progress, size, time.perf_counter() - begin, 0.0)
         if self.team.elastic:
             self.start_writer()  # this worker has not written before
+
+    def _choose_interval(self, team: Team, progress: Progress) -> None:
+        """Chooses when the next save is due, by the primary's figures."""
+        if not self.schedule.is_automatic:
+            return
+        chosen = team.gather(self.schedule.choose())[0]
+        if chosen is not None:
+            if team.primary:
+                self.journal.write("interval", step=progress.step, **chosen)
+            progress.save_every = int(chosen["every"])
+        self.schedule.continue_from(progress.step, progress.save_every)
 
     def _has_room(self, team: Team, layout: Layout) -> bool:
         """Whether all workers can copy their part into memory. All of them find the same."""
@@ -166,6 +191,8 @@ class Checkpointer:
     def _note_saved(self, progress: Progress, size: int, stall: float, background: float) -> None:
         facts = {"step": progress.step, "bytes": size, "seconds": stall, "background_seconds": background}
         self.journal.write("checkpoint", **facts)
+        self.schedule.add_save(stall, background)
+        self._longest_save = max(self._longest_save, stall + background)
         self._upload(progress)
 
     def note_score(self, snapshot: Snapshot, progress: Progress) -> None:

@@ -25,10 +25,11 @@ from lockstep.train.display import Display
 from lockstep.train.evaluation import Evaluator
 from lockstep.train.prefetch import MicroBatchMaker, Prefetched, Prefetcher
 from lockstep.train.probes import Probes
+from lockstep.train.save_interval import find_launch_begin
 from lockstep.train.schedule import learning_rate
 from lockstep.train.start_model import load_start
 from lockstep.train.step import Step, choose_optimizer
-from lockstep.train.stop_signal import StopSignal
+from lockstep.train.stop_signal import StopSignal, TimeLimit
 from lockstep.train.tensors import digest
 from lockstep.watch.clock import PhaseClock
 from lockstep.watch.sampler import HOST_SOURCES, WORKER_SOURCES, Sampler
@@ -62,9 +63,11 @@ class Loop:
     def train(self) -> str:
         """Trains until the steps are done, patience runs out or a signal comes; returns which."""
         self.stop_signal, self.clock = StopSignal(), PhaseClock(self.team.device)
+        self.time_limit = TimeLimit(self.config.train.max_hours, find_launch_begin())
         self.micro_batches = MicroBatchMaker(self.task, self.team.device, self.ablation, WARMUP_STEPS)
         self._set_up_strategy()
         self.progress = self.checkpointer.resume(self.progress, self.attempt)
+        self.checkpointer.schedule.continue_from(self.progress.step, self.progress.save_every)
         self._open_display()
         if self.evaluator.saves_before_the_end(self.progress.step):
             self.checkpointer.start_writer()
@@ -167,6 +170,8 @@ class Loop:
         if self.display is not None:
             self.display.step(line)
         self._note_uploads()
+        self.time_limit.add_step(line["seconds"])
+        self.checkpointer.schedule.add_step(line["seconds"])
         clock.overhead += time.perf_counter() - begin
         self.evaluator.count_skipped(self.progress, step, outcome.applied)
         self.probes.after_step(line["words"]["target"], self.parameters)
@@ -230,13 +235,19 @@ class Loop:
         self.step = Step(
             self.strategy, self.clock, self.probes, self.journal, autocast, device, settings.seed, self.attempt
         )
+        schedule = self.checkpointer.schedule
         self.evaluator = Evaluator(
-            settings, self.task, self.journal, autocast, self.attempt, self.ablation, self._hears_stop
+            settings, self.task, self.journal, autocast, self.attempt, self.ablation, self._hears_stop, schedule
         )
 
     @property
     def _wants_to_stop(self) -> bool:
-        return self.stop_signal.name is not None or self.checkpointer.has_failed
+        is_over = (self.team.primary or self.team.elastic) and self._is_time_over
+        return self.stop_signal.name is not None or self.checkpointer.has_failed or is_over
+
+    @property
+    def _is_time_over(self) -> bool:
+        return self.time_limit.is_set and self.time_limit.is_near(self.checkpointer.expected_seconds)
 
     def _hears_stop(self) -> bool:
         return self.strategy.hear_stop(self._wants_to_stop)
@@ -298,7 +309,8 @@ class Loop:
         by_peer = reason == "signal" and signal_name is None
         by_peer = by_peer and not (self.strategy.takes_every_step or self.team.primary)
         facts = {"digest": digest(self.strategy.state().tensors)} if self.strategy.elastic else {}
-        why = "another worker stopped" if by_peer else reason
+        is_over = reason == "signal" and signal_name is None and self._is_time_over
+        why = "max_hours" if is_over else "another worker stopped" if by_peer else reason
         self.journal.write("stop", reason=why, step=self.progress.step, signal=signal_name, **facts)
 
     def _notify(self, sentence: str, style: str = "") -> None:
