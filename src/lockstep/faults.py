@@ -3,10 +3,11 @@ one check of an empty list.
 
 `LOCKSTEP_FAULT=kill:rank=1:phase=merge:step=7` kills rank 1 every time it reaches that point; with `restarts=0`, only
 before its first restart. Several faults are separated by commas.
-Actions: `kill` (SIGKILL), `stop` (SIGSTOP), `term` (SIGTERM), `segv` (SIGSEGV), `abort` (SIGABRT), `loop` (computes for
-ever), `sleep` (sleeps for ever), `gil` (sleeps for ever and never releases the interpreter), `nan` (the caller sets its
-gradient to NaN), `error` (raises), `slow` (`slow:phase=backward:rank=1:times=3` makes computation, or with `phase=input`
-the input, take three times as long; `ms=100` makes it take 0.1 s longer).
+Actions: `kill` (SIGKILL), `stop` (SIGSTOP), `term` (SIGTERM), `segv` (SIGSEGV), `abort` (SIGABRT), `orphan` (kills the
+parent process, and waits for its own end), `loop` (computes for ever), `sleep` (sleeps for ever), `gil` (sleeps for
+ever and never releases the interpreter), `nan` (the caller sets its gradient to NaN), `error` (raises), `slow`
+(`slow:phase=backward:rank=1:times=3` makes computation, or with `phase=input` the input, take three times as long;
+`ms=100` makes it take 0.1 s longer).
 """
 
 import ctypes
@@ -26,7 +27,9 @@ PHASES = (
     "update",
     "serve",
     "evaluate",
+    "write",
     "save",
+    "parts",
     "rename",
     "renamed",
     "gradient",
@@ -71,7 +74,7 @@ def parse(text: str) -> list[Fault]:
             for key, value in values.items()
             if key in ("rank", "step", "restarts", "times", "ms") and value.isdigit()
         }
-        is_valid = action in (*_SIGNALS, *_HANGS, "nan", "error", "slow") and values.get("phase") in PHASES
+        is_valid = action in (*_SIGNALS, *_HANGS, "orphan", "nan", "error", "slow") and values.get("phase") in PHASES
         if not is_valid or len(numbers) + 1 != len(pairs):
             raise ValueError(f"LOCKSTEP_FAULT: cannot read {part!r}")
         faults.append(Fault(action, values["phase"], **numbers))
@@ -99,6 +102,9 @@ def at(phase: str, step: int | None = None) -> str | None:
         if matches and fault.restarts in (None, environment_variables.restarts()):
             if fault.action in _SIGNALS:
                 os.kill(os.getpid(), _SIGNALS[fault.action])
+            elif fault.action == "orphan":
+                os.kill(os.getppid(), signal.SIGKILL)
+                _hang("sleep")
             elif fault.action in _HANGS:
                 _hang(fault.action)
             elif fault.action == "error":

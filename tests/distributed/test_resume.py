@@ -23,6 +23,7 @@ from conftest import (
 )
 from lockstep.launch.fixed import find_free_port
 from lockstep.run.best import Evaluation, find_best
+from lockstep.run.checkpoint import find_newest_whole
 from lockstep.run.journal import lines
 
 STEPS = 22
@@ -118,6 +119,46 @@ def test_kills_anywhere_end_in_the_same_bits(
     assert not list((run / "checkpoints").glob(".step-*")), "something half-written was left"
 
 
+MOMENTS: tuple[str, ...] = ("write", "save", "parts", "rename", "renamed")
+"""Of a write in the background: within the first file, all files written, all workers done, manifest written, renamed."""
+
+
+@pytest.mark.parametrize(
+    ("settings", "workers", "action", "moments"),
+    [
+        ((), 1, "orphan", MOMENTS[:1] + MOMENTS[3:4]),
+        ((), 2, "kill", MOMENTS[1:2] + MOMENTS[4:]),
+        pytest.param((), 1, "kill", MOMENTS, marks=pytest.mark.slow),
+        pytest.param((), 1, "orphan", MOMENTS, marks=pytest.mark.slow),
+        pytest.param((), 2, "orphan", MOMENTS, marks=pytest.mark.slow),
+        pytest.param(("strategy.name=sharded",), 2, "kill", MOMENTS, marks=pytest.mark.slow),
+        pytest.param(("strategy.name=sharded",), 2, "orphan", MOMENTS, marks=pytest.mark.slow),
+        pytest.param((SERVER, "--servers", 1), 2, "orphan", MOMENTS, marks=pytest.mark.slow),
+        pytest.param(LOCAL, 2, "orphan", MOMENTS, marks=pytest.mark.slow),
+    ],
+)
+def test_kills_during_the_write_leave_the_checkpoint_before_it_whole(
+    tiny: Tiny, tmp_path: Path, settings: tuple[object, ...], workers: int, action: str, moments: tuple[str, ...]
+) -> None:
+    """`kill` ends the writer process, `orphan` the worker to which it belongs."""
+    train = ("train", tiny.config, *SETTINGS, *settings, "--workers", workers, "--run")
+    run, straight = tmp_path / "killed", tmp_path / "straight"
+    for number, moment in enumerate(moments):
+        step = 3 * (number + 2)
+        rank = number % workers if moment in ("write", "save") else 0
+        result = lockstep(*train, run, fault=f"{action}:phase={moment}:step={step}:rank={rank}", code=None)
+        assert result.returncode != 0, f"nobody was killed at {moment}"
+        assert "Traceback" not in result.stderr
+        assert action == "orphan" or ("which writes checkpoints, was killed by SIGKILL" in result.stderr)
+        newest, skipped = find_newest_whole(run / "checkpoints")
+        assert newest is not None
+        assert (newest.step, skipped) == (step if moment == "renamed" else step - 3, [])
+    lockstep(*train, run)
+    lockstep(*train, straight)
+    assert weights(run, STEPS) == weights(straight, STEPS)
+    assert not list((run / "checkpoints").glob(".step-*")), "something half-written was left"
+
+
 @pytest.mark.parametrize(
     ("settings", "workers"),
     [
@@ -154,6 +195,7 @@ def test_images_and_batch_norm_resume_in_the_same_bits(
 def test_a_run_that_dies_in_an_evaluation_loses_no_step(tiny: Tiny, tmp_path: Path, workers: int) -> None:
     """Also not in the last one, after which nothing would remind it."""
     settings = ("train.steps=7", "train.checkpoint_every=3", "train.evaluate_every=3", "train.keep_last=1")
+    settings += ("train.save=wait",)  # in the background, the write might end after the death
     train = ("train", tiny.config, *settings, "--workers", workers, "--run", tmp_path)
     for step in (3, 7):
         assert lockstep(*train, fault=f"kill:phase=evaluate:step={step}:rank=0", code=None).returncode != 0

@@ -27,10 +27,10 @@ from lockstep.run.retention import keep_best_and_last, sweep
 from lockstep.tasks.translation import Translation
 from lockstep.team import Team
 from lockstep.train import checkpoint_files
+from lockstep.train.checkpoint_parts import Part
 from lockstep.translate.search_settings import SearchSettings
 from lockstep.translate.torch_engine import load_torch_translator
 
-pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 ALONE = Team(0, 1, torch.device("cpu"))
 
 
@@ -64,6 +64,22 @@ def everything(all_saved: list[Checkpoint]) -> set[Path]:
     return {saved.path for saved in all_saved}
 
 
+def write(
+    folder: Path,
+    progress: Progress,
+    state: State,
+    export: Callable[[Path], None] = export,
+    keep: Callable[[list[Checkpoint]], set[Path]] = everything,
+) -> int:
+    """Writes a checkpoint while the caller waits; returns its size."""
+    part = Part(folder, progress.step, "1-1", rank=0, workers=1)
+    files = checkpoint_files.collect_files(progress.step, state, export, ALONE)
+    facts = checkpoint_files.make_facts(progress, state)
+    size, failure = checkpoint_files.write_now(part, files, ALONE, facts, CONFIG, keep)
+    assert failure is None
+    return size
+
+
 def save(
     folder: Path,
     step: int,
@@ -73,7 +89,7 @@ def save(
 ) -> Checkpoint:
     progress = Progress(step=step, epoch=1, cursor=step + 7, score=score)
     state = State(tensors(float(step)), scalars or {})
-    checkpoint_files.save(folder, progress, CONFIG, state, export, ALONE, keep)
+    write(folder, progress, state, keep=keep)
     saved = read_checkpoint(folder / f"step-{step:08d}")
     assert saved is not None
     return saved
@@ -96,7 +112,7 @@ def test_what_was_saved_is_loaded_bit_for_bit(tmp_path: Path) -> None:
     saved = save(tmp_path, 3)
     loaded = {name: torch.zeros_like(tensor) for name, tensor in tensors().items()}
     places = {name: tensor.data_ptr() for name, tensor in loaded.items()}
-    checkpoint_files.load(saved, loaded, ALONE)
+    checkpoint_files.load(saved, loaded)
     assert bits(loaded) == bits(tensors(3.0))
     assert {name: tensor.data_ptr() for name, tensor in loaded.items()} == places
 
@@ -104,7 +120,7 @@ def test_what_was_saved_is_loaded_bit_for_bit(tmp_path: Path) -> None:
 def test_progress_and_scalars_are_read_back(tmp_path: Path) -> None:
     progress = Progress(7, 1, 14, 2, 3, 4, best_score=31.25, best_step=5, score=30.1)
     scalars = {"optimizer.step": 7.0, "loss_scale.value": 1 / 3}
-    checkpoint_files.save(tmp_path, progress, CONFIG, State(tensors(), scalars), export, ALONE, everything)
+    write(tmp_path, progress, State(tensors(), scalars))
     (saved,) = list_all(tmp_path)
     progress.scalars = scalars
     assert saved.progress() == progress
@@ -112,7 +128,7 @@ def test_progress_and_scalars_are_read_back(tmp_path: Path) -> None:
 
 
 def test_the_size_returned_is_that_of_all_files(tmp_path: Path) -> None:
-    size = checkpoint_files.save(tmp_path, Progress(1), CONFIG, State(tensors()), export, ALONE, everything)
+    size = write(tmp_path, Progress(1), State(tensors()))
     (saved,) = list_all(tmp_path)
     assert size == sum(path.stat().st_size for path in saved.path.rglob("*") if path.is_file())
 
@@ -303,7 +319,7 @@ def test_of_equal_scores_the_one_with_the_lower_loss_is_kept(tmp_path: Path, ver
         best = min(step, 3)
         progress = Progress(step, best_score=SCORES[best - 1][0], best_step=best, best_loss=SCORES[best - 1][1])
         progress.score, progress.loss = score, loss if version == "new" else None
-        checkpoint_files.save(tmp_path, progress, CONFIG, State(tensors()), export, ALONE, keep)
+        write(tmp_path, progress, State(tensors()), keep=keep)
     assert steps(tmp_path) == [3, 5]
     assert choose(list_all(tmp_path), "best") == ChosenCheckpoint(list_all(tmp_path)[0])
 
@@ -311,7 +327,7 @@ def test_of_equal_scores_the_one_with_the_lower_loss_is_kept(tmp_path: Path, ver
 def test_a_missing_best_checkpoint_is_replaced_by_the_last_with_a_notice(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         progress = Progress(step, best_score=9.0, best_step=1, score=9.0 / step)
-        checkpoint_files.save(tmp_path, progress, CONFIG, State(tensors()), export, ALONE, everything)
+        write(tmp_path, progress, State(tensors()))
     first, second, third = list_all(tmp_path)
     sentence = "The best checkpoint, of step 1, is missing: the last one, of step 3, is used."
     assert choose([first, second, third], "best") == ChosenCheckpoint(first)
@@ -322,7 +338,7 @@ def test_a_missing_best_checkpoint_is_replaced_by_the_last_with_a_notice(tmp_pat
 def test_a_damaged_best_model_is_replaced_with_a_notice(tmp_path: Path) -> None:
     for step in (1, 2):
         progress = Progress(step, best_score=9.0, best_step=1, score=9.0 / step)
-        checkpoint_files.save(tmp_path / "checkpoints", progress, CONFIG, State(tensors()), export, ALONE, everything)
+        write(tmp_path / "checkpoints", progress, State(tensors()))
     first, last = list_all(tmp_path / "checkpoints")
     assert find_model(tmp_path) == FoundModel(first.path / "model")
     lose_a_file(first)
@@ -361,7 +377,7 @@ def test_a_failed_save_leaves_the_checkpoints_before_it_whole(tmp_path: Path) ->
         raise OSError(28, "No space left on device")
 
     with pytest.raises(LockstepError, match="step-00000002 could not be written: No space left on device"):
-        checkpoint_files.save(tmp_path, Progress(2), CONFIG, State(tensors()), fail, ALONE, lambda all_saved: set())
+        write(tmp_path, Progress(2), State(tensors()), fail)
     found, passed = find_newest_whole(tmp_path)
     assert found is not None
     assert (found.path, passed) == (whole.path, [])

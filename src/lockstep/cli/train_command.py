@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from lockstep.config import RunConfig
 
 MOST_PROCESSES_PER_CORE = 32
+TIME_IS_OVER = 75
+"""Exit code of a launch that train.max_hours stopped: "try again" by the convention of sysexits.h."""
 CORES_PER_WORKER = 4
 """On CPU. With two cores, one worker with two threads is as fast as two workers or faster, and needs half of the memory.
 Many threads share small products badly, so more cores get more workers; that has not been measured."""
@@ -271,6 +273,10 @@ def _close(run: str | Path, as_json: bool, show: bool, stop_signal: int | None, 
         print_json(summary.as_dict() | {"report": report and str(report)})
     elif show:
         SafeConsole().print(summary_table(summary, report))
+    if summary.is_time_over:
+        why = "train.max_hours is nearly over, and the same command continues from there"
+        print(f"Stopped at step {summary.step:,} and saved: {why}.", file=sys.stderr)
+        sys.exit(TIME_IS_OVER)
     if summary.state == "stopped":
         print(f"Stopped at step {summary.step:,} and saved. The same command continues from there.", file=sys.stderr)
         sys.exit(128 + signal.Signals[summary.stop_signal or "SIGTERM"])

@@ -68,6 +68,16 @@ class RunConfig(Settings):
         self.data.check_input()
         return self
 
+    @model_validator(mode="after")
+    def _workers_save_together(self) -> Self:
+        is_async = self.strategy.name == "server" and self.strategy.mode == "async"
+        if is_async and self.train.checkpoint_every == "auto":
+            raise ValueError(
+                "train.checkpoint_every=auto needs workers that save together, and with strategy.mode=async they pause for "
+                "worker 0 at steps that must be known before: set a number"
+            )
+        return self
+
     @property
     def task_name(self) -> str:
         """The name of the task; `auto` is resolved by the data."""

@@ -23,6 +23,7 @@ class Summary:
     state: str  # running, finished, stopped (by a signal, after saving) or cut off (killed: no `stop` line)
     ended: float | None  # when the last launch stopped
     stop_signal: str | None
+    is_time_over: bool  # train.max_hours stopped it
     step: int
     workers: int
     strategy: str
@@ -79,6 +80,7 @@ def summarise_record(record: Record) -> Summary:
         state=record.state,
         ended=stops[-1]["time"] if stops else None,
         stop_signal=stops[-1].get("signal") if stops else None,
+        is_time_over=bool(stops) and stops[-1].get("reason") == "max_hours",
         step=record.last_step,
         workers=record.run_line.get("workers", 0),
         strategy=record.run_line.get("strategy", ""),

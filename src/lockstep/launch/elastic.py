@@ -63,7 +63,7 @@ class ElasticWorkers:
 
     def _handle_exit(self, child: ChildProcess) -> None:
         reported = child.read_error()
-        failure = reported.error if reported and reported.kind not in ("lost", "crash") else None
+        failure = reported.error if reported and reported.kind not in ("lost", "crash", "writer") else None
         if child.exit_code == 0 or (self.supervisor.signals and failure is None):
             self.finished += child.exit_code == 0
             return

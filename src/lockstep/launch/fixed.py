@@ -263,6 +263,8 @@ def _find_cause(failed: list[ChildProcess], is_stopping: bool, monitor: Monitor)
     for kind in ("error", "memory"):
         if kind in errors:
             return errors[kind]
+    if "writer" in errors and not is_stopping:
+        return WorkerDied(errors["writer"].message, errors["writer"].remedy)
     if "port" in errors:
         return PortTaken(errors["port"].message, errors["port"].remedy, errors["port"].code)
     for child, reported in reports:
@@ -272,4 +274,4 @@ def _find_cause(failed: list[ChildProcess], is_stopping: bool, monitor: Monitor)
             return kind_of_error(monitor.describe_death(child), RESUME)
     if "lost" in errors and not is_stopping:
         return WorkerDied(errors["lost"].message, errors["lost"].remedy)
-    return errors.get("lost") or LockstepError("The workers were stopped by SIGTERM.", RESUME)
+    return errors.get("writer") or errors.get("lost") or LockstepError("The workers were stopped by SIGTERM.", RESUME)

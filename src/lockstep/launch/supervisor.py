@@ -23,8 +23,8 @@ class ReportedError(NamedTuple):
     """What a process wrote about its own failure."""
 
     kind: str
-    """`lost`: another worker went away; `port`: the port is taken; `memory`: it ran out; `crash`: an exception that nobody
-    expected; `error`: all others."""
+    """`lost`: another worker went away; `writer`: its writer process did; `port`: the port is taken; `memory`: it ran out;
+    `crash`: an exception that nobody expected; `error`: all others."""
     error: LockstepError
 
 

@@ -10,7 +10,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from lockstep import faults
@@ -22,20 +21,12 @@ from lockstep.remote.lease import Lease
 from lockstep.remote.store import Store, StoredObject
 from lockstep.run.checkpoint import Checkpoint, find_newest_whole, parse
 from lockstep.run.directory import RunDirectory
+from lockstep.run.journal import Event
 from lockstep.run.retention import Keep
 
 PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0)
 """Between the attempts of an upload. The library of the store retries too."""
 MARKER = ".mirror.json"
-
-
-@dataclass(frozen=True)
-class MirrorEvent:
-    """A journal line about an upload. `sentence` is shown on the terminal, unless it is empty."""
-
-    kind: str
-    sentence: str = ""
-    facts: dict[str, str | int | float | None] = field(default_factory=dict)
 
 
 class Mirror:
@@ -50,7 +41,7 @@ class Mirror:
             str, tuple[int, int]
         ] = {}  # size and modification time of the small files when they were last sent
         self._thread: threading.Thread | None = None
-        self._events: deque[MirrorEvent] = deque()
+        self._events: deque[Event] = deque()
         self._failed: LockstepError | None = None
 
     @property
@@ -159,13 +150,13 @@ class Mirror:
             self._thread = None
         return True
 
-    def take_events(self) -> list[MirrorEvent]:
+    def take_events(self) -> list[Event]:
         """Returns the events since the last call. Raises when another launch has taken the run over."""
         if self._lease.lost:
             self._lease.check()
         return [self._events.popleft() for _ in range(len(self._events))]
 
-    def close(self, failing: bool) -> list[MirrorEvent]:
+    def close(self, failing: bool) -> list[Event]:
         """Waits for the last upload, sends journal and log, and releases the lease; returns the last events. Raises when
         the last checkpoint is not on the store, unless the launch is `failing` for another reason."""
         if not self._lease.is_taken:
@@ -208,7 +199,7 @@ class Mirror:
             return
         self._failed = None
         seconds = time.perf_counter() - begin
-        self._events.append(MirrorEvent("upload", facts={"step": saved.step, "bytes": size, "seconds": seconds}))
+        self._events.append(Event("upload", facts={"step": saved.step, "bytes": size, "seconds": seconds}))
         try:
             self._prune(name, keep)
         except LockstepError as error:
@@ -266,4 +257,4 @@ class Mirror:
         self._committed = {name: saved for name, saved in self._committed.items() if name in retained}
 
     def _add_fault(self, what: str, detail: str, step: int | None) -> None:
-        self._events.append(MirrorEvent("fault", detail, {"what": what, "detail": detail, "step": step}))
+        self._events.append(Event("fault", detail, {"what": what, "detail": detail, "step": step}))

@@ -37,6 +37,7 @@ class Progress:
     score: float | None = None  # of the evaluation after this step; None: it was not evaluated
     loss: float | None = None  # of the same evaluation
     is_evaluation_missed: bool = False  # a stop signal ended an evaluation since the last one that was completed
+    save_every: int | None = None  # steps until the next save, which train.checkpoint_every=auto has chosen
     scalars: dict[str, float] = field(default_factory=dict)
     lineage: list[tuple[str, int]] = field(default_factory=list)
     """For elastic workers: the starts from a checkpoint that led here, each a name and the checkpoint's step. When all

@@ -60,6 +60,15 @@ class StepLine(TypedDict):
     staleness: NotRequired[int]
 
 
+@dataclass(frozen=True)
+class Event:
+    """A journal line about what happened in the background. `sentence` is shown on the terminal, unless it is empty."""
+
+    kind: str
+    sentence: str = ""
+    facts: dict[str, str | int | float | None] = field(default_factory=dict)
+
+
 def worker_file(folder: Path, rank: int) -> Path:
     return folder / f"worker-{rank:04d}.jsonl"
 

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -90,14 +91,35 @@ class Task(Protocol):
         ...
 
 
+Weights = dict[Path, dict[str, Tensor]]
+"""The tensors of files that are still to be written."""
+_collected: ContextVar[Weights | None] = ContextVar("collected", default=None)
+
+
+@contextmanager
+def collect_weights() -> Iterator[Weights]:
+    """Inside, `write_model` adds the live weights to this dictionary instead of writing them: a checkpoint copies them
+    first, and writes them while training continues."""
+    weights: Weights = {}
+    before = _collected.set(weights)
+    try:
+        yield weights
+    finally:
+        _collected.reset(before)
+
+
 def write_model(folder: Path, module: nn.Module, config: Mapping[str, object]) -> None:
     """Writes the weights of a module as `model.safetensors` and what is needed to rebuild it as `config.json`."""
     from safetensors.torch import save
 
     folder.mkdir(parents=True, exist_ok=True)
-    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()}
-    (folder / "model.safetensors").write_bytes(save(weights, metadata={"format": "pt"}))
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    path, weights, collected = folder / "model.safetensors", module.state_dict(), _collected.get()
+    if collected is not None:
+        collected[path] = weights
+        return
+    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+    path.write_bytes(save(contiguous, metadata={"format": "pt"}))
 
 
 def sum_over_workers(team: Team, values: Tensor) -> list[float]:

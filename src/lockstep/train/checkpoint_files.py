@@ -1,12 +1,9 @@
-"""Writes and loads checkpoints, each complete or not there at all. `lockstep.run.checkpoint` says what is in one.
-
-A checkpoint is written into a temporary folder: state, model, and last the manifest with the digests of all files. The
-folder is synced and then renamed. Nothing is ever unpickled. Older checkpoints are deleted only after the new one is
-durable, and by a rename first, so that a half-deleted one is never taken for complete. What a kill leaves behind, the next
-launch removes (`sweep`).
+"""What a checkpoint contains, and loading it. `lockstep.run.checkpoint` says what is in one, `checkpoint_parts` how it is
+written. Nothing is ever unpickled.
 """
 
 import json
+import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -14,41 +11,81 @@ from typing import Any
 
 from torch import Tensor
 
-from lockstep import faults
-from lockstep.errors import LockstepError
-from lockstep.files import sha256, sync, write_atomically
+from lockstep.files import write_atomically
 from lockstep.parallel.strategy import FindTensor, State
 from lockstep.run.checkpoint import Checkpoint, Progress, list_all, read_checkpoint, sign
-from lockstep.run.retention import Keep, delete_others, sweep
+from lockstep.run.retention import Keep, delete_others
+from lockstep.tasks.task import collect_weights
 from lockstep.team import Team
 from lockstep.train import tensors
+from lockstep.train.background_writer import FileContent
+from lockstep.train.checkpoint_parts import Failure, Part, SaveFailed, complete, describe_failure, write_part
 
 PRIVATE = "private."
+Export = Callable[[Path], None]
+"""Writes the model into a folder, for use without the trainer."""
 
 
-def save(
-    folder: Path,
-    progress: Progress,
-    config: dict[str, Any],
-    state: State,
-    export: Callable[[Path], None],
-    team: Team,
-    keep: Keep,
-) -> int:
-    """Writes a checkpoint by all workers together; returns its size in bytes. `keep` returns the ones to retain."""
-    final = folder / f"step-{progress.step:08d}"
-    aside = folder / f".step-{progress.step:08d}.partial"
-    team.primary_does(lambda: _clear(folder, aside))
-    team.all_do(lambda: _write_state(aside / "state", state, team))
-    faults.at("save")
+def collect_files(step: int, state: State, export: Export, team: Team) -> list[FileContent]:
+    """Returns the files that this worker writes. Their tensors are live: they must be copied or written before the next
+    step. All workers call it together."""
+    named = state.tensors | {PRIVATE + name: tensor for name, tensor in state.private.items()}
+    model = team.all_do(lambda: _collect_model(step, export) if team.primary else [])
+    addresses = {piece.data_ptr() for _, pieces in model for piece in pieces if isinstance(piece, Tensor)}
+    exported = [name for name, tensor in named.items() if tensors.find_shard(tensor).local.data_ptr() in addresses]
+    own = tensors.choose_own(named, team, exported)
+    state_files = [(f"state/worker-{team.rank:04d}.safetensors", tensors.encode(own))] if own else []
+    return [*state_files, *model]
 
-    def finish() -> int:
-        facts = asdict(progress) | {"scalars": state.scalars}
-        size = _finish(aside, final, facts, config, export)
-        delete_others(folder, keep(list_all(folder)) | {final})
-        return size
 
-    return team.primary_does(finish)
+def _collect_model(step: int, export: Export) -> list[FileContent]:
+    """Returns the files of the exported model. Weights that `write_model` would write are not copied here."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="lockstep-model-") as name, collect_weights() as weights:
+            folder = Path(name) / "model"
+            export(folder)
+            paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+            files: list[FileContent] = [(str(path.relative_to(name)), [path.read_bytes()]) for path in paths]
+            for path, named in weights.items():
+                shards = {name: tensors.find_shard(tensor) for name, tensor in named.items()}
+                files.append((str(path.relative_to(name)), tensors.encode(shards)))
+            return files
+    except OSError as error:
+        raise SaveFailed(step, describe_failure(error)) from None
+
+
+def make_facts(progress: Progress, state: State) -> dict[str, Any]:
+    """Returns what a manifest says of where the run stands."""
+    return asdict(progress) | {"scalars": state.scalars}
+
+
+def write_now(
+    part: Part, files: list[FileContent], team: Team, facts: dict[str, Any], config: dict[str, Any], keep: Keep
+) -> tuple[int, Failure | None]:
+    """Writes a checkpoint by all workers together, while they wait. Returns its size in bytes and, if it could not be
+    written, why."""
+    failure: Failure | None = None
+    size = 0
+    alive = [(name, [_make_plain(piece) for piece in pieces]) for name, pieces in files]
+    try:
+        write_part(part, [(name, [_view(piece) for piece in pieces]) for name, pieces in alive])
+    except SaveFailed as error:
+        failure = error.failure
+    failures = [one for one in team.gather(failure) if one is not None]
+    if team.primary:  # all markers are there
+        try:
+            size = complete(part, facts, config, keep)
+        except SaveFailed as error:
+            failures = [error.failure]
+    return team.gather((size, failures[0] if failures else None))[0]
+
+
+def _make_plain(piece: bytes | Tensor) -> bytes | Tensor:
+    return piece if isinstance(piece, bytes) else piece.detach().cpu().contiguous()
+
+
+def _view(piece: bytes | Tensor) -> bytes | memoryview:
+    return piece if isinstance(piece, bytes) else tensors.view_bytes(piece)
 
 
 def note_score(path: Path, progress: Progress, keep: Keep) -> None:
@@ -61,72 +98,21 @@ def note_score(path: Path, progress: Progress, keep: Keep) -> None:
     try:
         write_atomically(path / "manifest.json", json.dumps(manifest, indent=1))
     except OSError as error:
-        raise write_error(path, error) from None
+        raise SaveFailed(progress.step, describe_failure(error)) from None
     delete_others(path.parent, keep(list_all(path.parent)) | {path})
 
 
-def _clear(folder: Path, aside: Path) -> None:
-    folder.mkdir(exist_ok=True)
-    sync(folder.parent)
-    sweep(folder)
-    (aside / "state").mkdir(parents=True)
-
-
-def _write_state(folder: Path, state: State, team: Team) -> None:
-    named = {PRIVATE + name: tensor for name, tensor in state.private.items()}
-    try:
-        tensors.write(folder, state.tensors | named, team)
-    except (OSError, RuntimeError) as error:
-        raise write_error(folder.parent, error) from None
-
-
-def write_error(path: Path, error: BaseException) -> LockstepError:
-    reason = (error.strerror if isinstance(error, OSError) else None) or str(error).strip().splitlines()[-1]
-    return LockstepError(
-        f"The checkpoint {path.name.removeprefix('.').removesuffix('.partial')} could not be written: {reason}.",
-        "Earlier checkpoints are complete: free some space and start the same command again.",
-    )
-
-
-def _finish(
-    aside: Path, final: Path, progress: dict[str, Any], config: dict[str, Any], export: Callable[[Path], None]
-) -> int:
-    try:
-        export(aside / "model")
-        files: dict[str, dict[str, Any]] = {}
-        for path in sorted(p for p in aside.rglob("*") if p.is_file()):
-            sync(path)
-            files[str(path.relative_to(aside))] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
-        written = aside / "manifest.json"
-        written.write_text(json.dumps(sign(progress, config, files), indent=1), encoding="utf-8")
-        for part in (written, aside / "state", aside / "model", aside):
-            sync(part)
-        faults.at("rename")
-        if final.exists():  # a damaged one of the same step
-            final.rename(final.with_name(f".{final.name}.deleted"))
-        aside.rename(final)
-        sync(final.parent)
-        faults.at("renamed")
-        return sum(file["bytes"] for file in files.values()) + (final / "manifest.json").stat().st_size
-    except OSError as error:
-        raise write_error(aside, error) from None
-
-
-def load(saved: Checkpoint, state: dict[str, Tensor], team: Team) -> None:
+def load(saved: Checkpoint, state: dict[str, Tensor]) -> None:
     """Fills the tensors of `state` in place."""
-    tensors.read(saved.path / "state", state, team)
+    tensors.read(saved.path / "state", state)
 
 
-def private(saved: Checkpoint) -> FindTensor:
+def find_private(saved: Checkpoint) -> FindTensor:
     """Returns a function that reads tensors which only the strategy that saved them can use."""
-    from safetensors import safe_open
-
-    paths = tensors.find_files(saved.path / "state")
+    shards = tensors.list_shards(saved.path / "state")
 
     def find(name: str) -> Tensor | None:
-        if PRIVATE + name not in paths:
-            return None
-        with safe_open(paths[PRIVATE + name][0], framework="pt") as file:
-            return file.get_tensor(PRIVATE + name)
+        known = shards.get(PRIVATE + name)
+        return None if known is None else tensors.read_whole(PRIVATE + name, known[0])
 
     return find

@@ -22,7 +22,8 @@ class Display:
 
     def __init__(self, run: RunDirectory, task: Task, workers: int, settings: TrainSettings, start: int) -> None:
         self._task, self._workers, self._steps = task, workers, settings.steps
-        eta = Eta(settings.steps, settings.evaluate_every, settings.checkpoint_every)
+        every = settings.steps if settings.checkpoint_every == "auto" else settings.checkpoint_every
+        eta = Eta(settings.steps, settings.evaluate_every, every)
         self._board = TensorBoardWriter(run.tensorboard, start)
         self._progress = ConsoleProgress(run.console, eta, start, task.unit)
         self._reached, self._cost = start, EvaluationCost(settings)

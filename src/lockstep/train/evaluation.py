@@ -20,6 +20,7 @@ from lockstep.tasks.scoring import EvaluationStopped, ScoringProgress
 from lockstep.tasks.task import Scores, Task
 from lockstep.team import Team
 from lockstep.train.display import Display
+from lockstep.train.save_interval import SaveSchedule
 from lockstep.train.train_settings import TrainSettings
 
 LINE_EVERY_SECONDS = 1.0
@@ -56,6 +57,7 @@ class Evaluator:
     attempt: int
     ablation: Ablation
     wants_stop: Callable[[], bool]  # whether this worker, or one that evaluates apart from it, wants to stop
+    schedule: SaveSchedule
     display: Display | None = None  # of the primary worker
 
     def is_evaluated(self, step: int) -> bool:
@@ -65,7 +67,14 @@ class Evaluator:
 
     def is_saved(self, step: int) -> bool:
         """Whether the model is saved after this step, beside the end of the run."""
-        return step % self.settings.checkpoint_every == 0
+        return self.schedule.is_due(step)
+
+    def saves_before_the_end(self, step: int) -> bool:
+        """Whether one is saved between this step and the last one. Evaluations may find a best model, which is saved."""
+        intervals = (self.schedule.every, self.settings.evaluate_every)
+        nexts = [(step // every + 1) * every for every in intervals if every is not None]
+        is_before = self.schedule.is_automatic or min(nexts) < self.settings.steps
+        return is_before and not self.ablation.active
 
     def is_due(self, step: int) -> bool:
         """Whether a snapshot is needed after this step."""

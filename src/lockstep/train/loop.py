@@ -25,10 +25,11 @@ from lockstep.train.display import Display
 from lockstep.train.evaluation import Evaluator
 from lockstep.train.prefetch import MicroBatchMaker, Prefetched, Prefetcher
 from lockstep.train.probes import Probes
+from lockstep.train.save_interval import find_launch_begin
 from lockstep.train.schedule import learning_rate
 from lockstep.train.start_model import load_start
 from lockstep.train.step import Step, choose_optimizer
-from lockstep.train.stop_signal import StopSignal
+from lockstep.train.stop_signal import StopSignal, TimeLimit
 from lockstep.train.tensors import digest
 from lockstep.watch.clock import PhaseClock
 from lockstep.watch.sampler import HOST_SOURCES, WORKER_SOURCES, Sampler
@@ -62,10 +63,14 @@ class Loop:
     def train(self) -> str:
         """Trains until the steps are done, patience runs out or a signal comes; returns which."""
         self.stop_signal, self.clock = StopSignal(), PhaseClock(self.team.device)
+        self.time_limit = TimeLimit(self.config.train.max_hours, find_launch_begin())
         self.micro_batches = MicroBatchMaker(self.task, self.team.device, self.ablation, WARMUP_STEPS)
         self._set_up_strategy()
         self.progress = self.checkpointer.resume(self.progress, self.attempt)
+        self.checkpointer.schedule.continue_from(self.progress.step, self.progress.save_every)
         self._open_display()
+        if self.evaluator.saves_before_the_end(self.progress.step):
+            self.checkpointer.start_writer()
         self.last_warmup_step = self.progress.step + WARMUP_STEPS
         sources = WORKER_SOURCES | (HOST_SOURCES if self.samples_host else {})
         show_sample = self.display.sample if self.display is not None else None
@@ -74,12 +79,13 @@ class Loop:
         try:
             reason = self._train_steps()
             all_wait = self.strategy.takes_every_step
-            self.checkpointer.wait_for_uploads(self.team.deciders() if all_wait else self.team.alone())
+            self.checkpointer.finish(self.team.deciders() if all_wait else self.team.alone())
             self._note_uploads()
             self.progress = self.strategy.leave(self.progress, reason, self._ensure_saved)
             self.strategy.finish()
         finally:
             self.prefetcher.close()
+            self.checkpointer.close()
             sampler.close()
             self.strategy.close()
             if self.display is not None:
@@ -154,7 +160,7 @@ class Loop:
         if outcome.retry is not None:
             self.step.note_retry(step, outcome.retry)
             return None
-        agreed = strategy.agree(self.step.loss_sum, self.stop_signal.name is not None)
+        agreed = strategy.agree(self.step.loss_sum, self._wants_to_stop)
         line = self.step.finish(claim, micro_batches, rate, outcome, agreed, warmup=step <= self.last_warmup_step)
         if self.progress.lineage and strategy.elastic:
             line["branch"] = self.progress.lineage[-1][0]
@@ -164,6 +170,8 @@ class Loop:
         if self.display is not None:
             self.display.step(line)
         self._note_uploads()
+        self.time_limit.add_step(line["seconds"])
+        self.checkpointer.schedule.add_step(line["seconds"])
         clock.overhead += time.perf_counter() - begin
         self.evaluator.count_skipped(self.progress, step, outcome.applied)
         self.probes.after_step(line["words"]["target"], self.parameters)
@@ -183,7 +191,7 @@ class Loop:
             return reason
         with self.strategy.snapshot() as snapshot:
             if saves:  # first: an evaluation takes long, and the run may die in it
-                self.checkpointer.save(snapshot, self.progress)
+                self.checkpointer.save(snapshot, self.progress, last=reason is not None)
             if not evaluates:
                 return reason
             try:
@@ -191,14 +199,14 @@ class Loop:
             except EvaluationStopped:
                 reason = self._stop_in_evaluation(reason)
                 if reason is not None and not saves:
-                    self.checkpointer.save(snapshot, self.progress)
+                    self.checkpointer.save(snapshot, self.progress, last=True)
                 return reason
-            stop = self.strategy.agree(0.0, self.stop_signal.name is not None).stop
+            stop = self.strategy.agree(0.0, self._wants_to_stop).stop
             reason = reason or self.evaluator.reason_to_stop(self.progress) or ("signal" if stop else None)
             if saves:
                 self.checkpointer.note_score(snapshot, self.progress)
             elif is_best or reason:
-                self.checkpointer.save(snapshot, self.progress)
+                self.checkpointer.save(snapshot, self.progress, last=reason is not None)
         return reason
 
     def _stop_in_evaluation(self, reason: str | None) -> str | None:
@@ -227,12 +235,22 @@ class Loop:
         self.step = Step(
             self.strategy, self.clock, self.probes, self.journal, autocast, device, settings.seed, self.attempt
         )
+        schedule = self.checkpointer.schedule
         self.evaluator = Evaluator(
-            settings, self.task, self.journal, autocast, self.attempt, self.ablation, self._wants_stop
+            settings, self.task, self.journal, autocast, self.attempt, self.ablation, self._hears_stop, schedule
         )
 
-    def _wants_stop(self) -> bool:
-        return self.strategy.hear_stop(self.stop_signal.name is not None)
+    @property
+    def _wants_to_stop(self) -> bool:
+        is_over = (self.team.primary or self.team.elastic) and self._is_time_over
+        return self.stop_signal.name is not None or self.checkpointer.has_failed or is_over
+
+    @property
+    def _is_time_over(self) -> bool:
+        return self.time_limit.is_set and self.time_limit.is_near(self.checkpointer.expected_seconds)
+
+    def _hears_stop(self) -> bool:
+        return self.strategy.hear_stop(self._wants_to_stop)
 
     def _missed_evaluation(self) -> bool:
         """Whether the run stopped or died between its last checkpoint and that step's evaluation."""
@@ -291,7 +309,8 @@ class Loop:
         by_peer = reason == "signal" and signal_name is None
         by_peer = by_peer and not (self.strategy.takes_every_step or self.team.primary)
         facts = {"digest": digest(self.strategy.state().tensors)} if self.strategy.elastic else {}
-        why = "another worker stopped" if by_peer else reason
+        is_over = reason == "signal" and signal_name is None and self._is_time_over
+        why = "max_hours" if is_over else "another worker stopped" if by_peer else reason
         self.journal.write("stop", reason=why, step=self.progress.step, signal=signal_name, **facts)
 
     def _notify(self, sentence: str, style: str = "") -> None:

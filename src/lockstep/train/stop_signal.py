@@ -1,7 +1,14 @@
-"""Signals that stop a run."""
+"""Why a run stops before its end: a signal, or a time limit."""
 
+import math
 import signal
+import time
 from types import FrameType
+
+CLOSING_SECONDS = 5.0
+"""What the end of a launch takes beside the last save: its report, and the ends of processes."""
+STEPS_AHEAD = 2
+"""Workers agree on a stop after a step, and begin no other one that may be too long."""
 
 
 class StopSignal:
@@ -18,3 +25,19 @@ class StopSignal:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.name = signal.Signals(number).name
+
+
+class TimeLimit:
+    """Says when a launch must save and stop to end in time."""
+
+    def __init__(self, hours: float | None, launch_begin: float) -> None:
+        self.is_set = hours is not None
+        self._end = launch_begin + 3600 * (math.inf if hours is None else hours)
+        self._step_seconds = 0.0  # of a slow one
+
+    def add_step(self, seconds: float) -> None:
+        self._step_seconds = max(seconds, 0.99 * self._step_seconds)
+
+    def is_near(self, save_seconds: float) -> bool:
+        """Whether the time that is left is needed to stop. `save_seconds`: what the last save will take."""
+        return time.time() + STEPS_AHEAD * self._step_seconds + save_seconds + CLOSING_SECONDS >= self._end

@@ -18,8 +18,21 @@ class TrainSettings(Settings):
     evaluate_sentences: int | None = Field(None, ge=1)
     """Score at most this many sentences or images in each evaluation, also the last one: an even sample of the validation
     set, always the same. Scores of different samples cannot be compared. null: score all."""
-    checkpoint_every: int = Field(1000, ge=1)
-    """Steps between two checkpoints; the last step is always saved too. A crash loses at most this many steps."""
+    checkpoint_every: Literal["auto"] | Annotated[int, Field(ge=1)] = 1000
+    """Steps between two checkpoints; the last step is always saved too. A crash loses at most this many steps. `auto`
+    chooses the number that loses the least time, from the measured cost of a save and of a restart and from failure_hours."""
+    failure_hours: float = Field(24.0, gt=0)
+    """checkpoint_every=auto: hours between two failures of the run, on average. With n machines it is an n-th of one's."""
+    max_hours: float | None = Field(None, gt=0)
+    """Save and stop in time, so that a launch ends within this many hours, for a job with a time limit. The same command
+    continues; the exit code is 75. null: no limit."""
+    save: Literal["background", "wait"] = "background"
+    """How checkpoints are written. `background`: training waits only until its state is copied in memory, and a process of
+    low priority writes the copy; this takes the memory of the state once more. `wait`: training waits until the checkpoint
+    is on disk. The last checkpoint of a launch is always waited for."""
+    disk_full: Literal["stop", "warn"] = "stop"
+    """When a checkpoint does not fit on the disk: `stop` ends the training; `warn` says so and trains on, and the next save
+    tries again. The last checkpoint of a launch must fit in any case."""
     keep_last: int = Field(2, ge=1)
     """How many of the newest checkpoints to keep. `--checkpoint last --average N` of translate, evaluate and export takes
     the mean of the last N and needs N here; each takes three times the size of the model on disk."""

@@ -41,6 +41,7 @@ from lockstep.train.resume import (
     settle_choices,
 )
 from lockstep.train.start_model import StartFacts, StartModel, check_vocabulary, find_needed_start
+from lockstep.train.writer_process import WriterDied
 
 if TYPE_CHECKING:
     import torch
@@ -328,7 +329,7 @@ def _make_loop(
         choices.precision,
         choices.launches,
         Probes(run, team, journal, choices, devices, in_step, config.watch.probe),
-        Checkpointer(config, run, task, strategy, team, journal, mirror),
+        Checkpointer(config, run, task, strategy, team, journal, choices.launches, mirror),
         ablation,
         start_folder=None if start is None else start.folder,
         samples_host=_is_first_of_host(team, [facts["host"] for facts in hosts]),
@@ -374,7 +375,7 @@ PRELOADED = {
     "classification": ("lockstep.data.corpus.remote_copies", "lockstep.tasks.classification"),
     "auto": ("lockstep.parallel.allreduce",),
     "allreduce": ("lockstep.parallel.allreduce",),
-    "sharded": ("lockstep.parallel.sharded.fsdp", "torch.distributed.checkpoint"),
+    "sharded": ("lockstep.parallel.sharded.fsdp",),
     "replicas": ("lockstep.parallel.replicas",),
     "local": ("lockstep.parallel.local_sgd",),
     "server": ("lockstep.parallel.server.parameter_server",),
@@ -404,7 +405,7 @@ def tell_launcher(error: LockstepError) -> None:
     if path is None:
         print_error(error)
         return
-    kinds = {LostPeer: "lost", PortTaken: "port", OutOfMemory: "memory"}
+    kinds = {LostPeer: "lost", PortTaken: "port", OutOfMemory: "memory", WriterDied: "writer"}
     _write_failure(path, kinds.get(type(error), "error"), error)
 
 

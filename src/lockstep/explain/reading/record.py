@@ -284,13 +284,14 @@ class Record:
 
     @cached_property
     def state(self) -> str:
-        """running, finished, stopped (by a signal, after saving) or cut off (killed: the journal has no `stop` line)."""
+        """running, finished, stopped (by a signal or train.max_hours, after saving) or cut off (killed: the journal has no
+        `stop` line)."""
         if self.run.busy() if self.running is None else self.running:
             return "running"
         marks = [event for event in self.primary.events if event["kind"] in ("run", "stop")]
         if not marks or marks[-1]["kind"] == "run":
             return "cut off"
-        return "stopped" if marks[-1].get("reason") == "signal" else "finished"
+        return "stopped" if marks[-1].get("reason") in ("signal", "max_hours") else "finished"
 
     @property
     def environment_of_workers(self) -> list[dict[str, JsonValue]]:

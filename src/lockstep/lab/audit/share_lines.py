@@ -194,7 +194,7 @@ def _add_events(result: JournalledShares, files: list[_WorkerFile]) -> None:
     last_attempt = max(result.launches, default=1)
     result.last_saved = max((_find_last_saved(file, last_attempt) for file in files), default=0)
     reasons = _list_ends(files[0]) if files else []
-    result.interruptions = sum(reason in (None, "signal") for reason in reasons[:-1])
+    result.interruptions = sum(reason in (None, "signal", "max_hours") for reason in reasons[:-1])
     result.is_ended = bool(reasons) and reasons[-1] is not None
     if result.is_ended:
         result.end_step = max(as_integer(line.get("step")) or 0 for line in _select(files[0], "stop")[-1:])

@@ -1,0 +1,175 @@
+"""How the files of a checkpoint get to the disk: complete, or not at all. It needs no torch: the writer process has none.
+
+Every worker writes its files into a folder aside, and then a marker with their digests. The primary waits for all markers,
+writes the manifest, syncs, and renames the folder. Workers need no other way to talk to each other for that. Older
+checkpoints are deleted only after the new one is durable, and by a rename first, so that a half-deleted one is never taken
+for complete. What a kill leaves behind, the next launch removes (`sweep`).
+"""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypedDict
+
+from lockstep import faults
+from lockstep.errors import LockstepError
+from lockstep.files import sync, write_atomically
+from lockstep.run.checkpoint import list_all, sign
+from lockstep.run.retention import Keep, delete_others
+
+Content = Sequence[bytes | memoryview]
+"""What is in a file, in pieces."""
+CHUNK = 2**22
+"""Bytes that are written and digested at once."""
+POLL_SECONDS = 0.02
+
+
+class Failure(TypedDict):
+    """Why a worker could not write its part."""
+
+    reason: str
+    is_disk_full: bool
+
+
+class SaveFailed(LockstepError):
+    """A checkpoint could not be written."""
+
+    def __init__(self, step: int, failure: Failure) -> None:
+        super().__init__(
+            f"The checkpoint step-{step:08d} could not be written: {failure['reason']}.",
+            "Earlier checkpoints are complete: free some space and start the same command again.",
+        )
+        self.failure = failure
+
+
+def describe_failure(error: BaseException) -> Failure:
+    reason = (error.strerror if isinstance(error, OSError) else None) or (str(error).strip().splitlines() or [""])[-1]
+    is_disk_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return {"reason": reason or type(error).__name__, "is_disk_full": is_disk_full}
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one worker writes of a checkpoint."""
+
+    folder: Path  # of all checkpoints of the run
+    step: int
+    token: str  # a name that only this save has
+    rank: int
+    workers: int  # each writes a part
+
+    @property
+    def aside(self) -> Path:
+        return self.folder / f".step-{self.step:08d}-{self.token}.partial"
+
+    @property
+    def final(self) -> Path:
+        return self.folder / f"step-{self.step:08d}"
+
+    def find_marker(self, rank: int) -> Path:
+        return self.aside / f".part-{rank:04d}.json"
+
+
+def write_part(part: Part, files: Sequence[tuple[str, Content]]) -> None:
+    """Writes and syncs this worker's files, and then its marker, also when it fails. Raises SaveFailed."""
+    try:
+        if part.rank == 0:
+            _prepare_folder(part)
+        facts = {name: _write_file(part.aside / name, content, part.step) for name, content in files}
+        faults.at("save", part.step)
+        write_atomically(part.find_marker(part.rank), json.dumps({"files": facts}))
+    except (OSError, RuntimeError) as error:
+        failure = describe_failure(error)
+        with suppress(OSError):
+            _remove_files(part, [name for name, _ in files])
+            write_atomically(part.find_marker(part.rank), json.dumps({"failure": failure}))
+        raise SaveFailed(part.step, failure) from None
+
+
+def _prepare_folder(part: Part) -> None:
+    """Removes what earlier saves left behind. Other workers may already be writing this one."""
+    part.folder.mkdir(exist_ok=True)
+    sync(part.folder.parent)
+    for path in part.folder.glob(".step-*"):
+        if path != part.aside:
+            shutil.rmtree(path, ignore_errors=True)
+    (part.aside / "state").mkdir(parents=True, exist_ok=True)
+
+
+def _write_file(path: Path, content: Content, step: int) -> dict[str, Any]:
+    """Writes a file and syncs it; returns its size and digest."""
+    digest, size = hashlib.sha256(), 0
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb", buffering=0) as file:
+        for piece in content:
+            for begin in range(0, len(piece), CHUNK):
+                chunk = memoryview(piece)[begin : begin + CHUNK]
+                digest.update(chunk)
+                size += len(chunk)
+                while chunk:
+                    chunk = chunk[file.write(chunk) :]
+            faults.at("write", step)
+        os.fsync(file.fileno())
+    return {"bytes": size, "sha256": digest.hexdigest()}
+
+
+def _remove_files(part: Part, names: Sequence[str]) -> None:
+    """Gives the space back, so that training can write its journal."""
+    for name in names:
+        (part.aside / name).unlink(missing_ok=True)
+
+
+def complete(part: Part, progress: Mapping[str, Any], config: dict[str, Any], keep: Keep) -> int:
+    """Makes the checkpoint when all workers have written their parts; returns its size in bytes. `keep` returns the
+    checkpoints to retain. Raises SaveFailed."""
+    try:
+        files = _collect_markers(part)
+        faults.at("parts", part.step)
+        manifest = part.aside / "manifest.json"
+        manifest.write_text(json.dumps(sign(dict(progress), config, files), indent=1), encoding="utf-8")
+        size = sum(int(facts["bytes"]) for facts in files.values()) + manifest.stat().st_size
+        sync(manifest)
+        for folder in sorted({path.parent for path in part.aside.rglob("*")}, reverse=True):
+            sync(folder)
+        faults.at("rename", part.step)
+        if part.final.exists():  # a damaged one of the same step
+            part.final.rename(part.final.with_name(f".{part.final.name}.deleted"))
+        part.aside.rename(part.final)
+        sync(part.folder)
+        faults.at("renamed", part.step)
+        delete_others(part.folder, keep(list_all(part.folder)) | {part.final})
+        return size
+    except (OSError, RuntimeError) as error:
+        shutil.rmtree(part.aside, ignore_errors=True)
+        raise SaveFailed(part.step, describe_failure(error)) from None
+    except SaveFailed:
+        shutil.rmtree(part.aside, ignore_errors=True)
+        raise
+
+
+def _collect_markers(part: Part) -> dict[str, dict[str, Any]]:
+    """Waits until every worker has written its part; returns the facts of all files, and removes the markers."""
+    markers = [part.find_marker(rank) for rank in range(part.workers)]
+    waiting = {marker.name for marker in markers}
+    while waiting := waiting - set(os.listdir(part.aside)):  # a network file system looks again at a whole folder only
+        time.sleep(POLL_SECONDS)
+    files: dict[str, dict[str, Any]] = {}
+    for marker in markers:
+        facts = json.loads(marker.read_text(encoding="utf-8"))
+        if "failure" in facts:
+            raise SaveFailed(part.step, facts["failure"])
+        files |= facts["files"]
+    for name, facts in files.items():
+        size = (part.aside / name).stat().st_size
+        if size != facts["bytes"]:
+            raise OSError(errno.EIO, f"{name} has {size:,} bytes instead of {facts['bytes']:,}")
+    for marker in markers:
+        marker.unlink()
+    return dict(sorted(files.items()))
