@@ -328,7 +328,7 @@ def _make_loop(
         Checkpointer(config, run, task, strategy, team, journal, mirror),
         ablation,
         start_folder=None if start is None else start.folder,
-        samples_host=_is_first_of_host(team, [facts["host"] for facts in hosts]),
+        sampled_gpus=_choose_sampled_gpus(team, hosts),
     )
 
 
@@ -354,11 +354,15 @@ def _enter(run: RunDirectory, config: RunConfig, url: str | None) -> "tuple[Text
     return lock, mirror
 
 
-def _is_first_of_host(team: "Team", hosts: list[str]) -> bool:
-    """Whether this worker samples its host for the others there. Elastic workers know only their local rank."""
+def _choose_sampled_gpus(team: "Team", hosts: list[HostFacts]) -> list[str] | None:
+    """Returns the UUIDs of the run's GPUs on this host, if this worker samples the host for the others there, else None.
+    Elastic workers know only themselves."""
     if team.elastic:
-        return environment_variables.local_rank() == 0
-    return hosts.index(hosts[team.rank]) == team.rank
+        return [facts["gpu"] for facts in hosts if "gpu" in facts] if environment_variables.local_rank() == 0 else None
+    ranks = [rank for rank, facts in enumerate(hosts) if facts["host"] == hosts[team.rank]["host"]]
+    if ranks[0] != team.rank:
+        return None
+    return [gpu for rank in ranks if (gpu := hosts[rank].get("gpu")) is not None]
 
 
 PRELOADED = {
