@@ -185,7 +185,7 @@ def _train(
     from lockstep.parallel.make_strategy import make_strategy
     from lockstep.run.journal import Journal
     from lockstep.tasks.make_task import make_task
-    from lockstep.train.precision import emulate_products
+    from lockstep.train.precision import choose_fp32_products, emulate_products
 
     deciders, ablation = team.deciders(), read_ablation()
     hosts = deciders.gather(collect_host_facts(team.device))
@@ -194,6 +194,7 @@ def _train(
     has_kernels = all(deciders.gather(team.device.type == "cpu" and kernels.are_available()))
     choices = deciders.primary_does(lambda: settle_choices(run, config, team, has_kernels, hosts))
     kernels.select(choices.kernels)
+    choose_fp32_products(team.device, config.train.tf32)
     start = deciders.primary_does(lambda: find_needed_start(config, run, ablation))
     start_facts = deciders.all_do(lambda: None if start is None else start.facts())
     if start_facts is not None and set(deciders.gather(start_facts["sha256"])) != {start_facts["sha256"]}:
