@@ -1,6 +1,6 @@
 /* Stands in for NVIDIA's driver library: two devices, the second of a kind that tells little. */
 #include <string.h>
-enum { OK = 0, NOT_SUPPORTED = 3 };
+enum { OK = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6 };
 typedef struct { unsigned gpu, memory; } Utilization;
 typedef struct { unsigned long long total, free, used; } Memory;
 typedef struct { unsigned version, supported; } Support;
@@ -11,6 +11,10 @@ static int old(void *device) { return device == &handles[1]; }
 int nvmlInitWithFlags(unsigned flags) { return OK; }
 int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return OK; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) { *device = &handles[index]; return OK; }
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
+    *device = &handles[!strcmp(uuid, "MIG-old")];
+    return strcmp(uuid, "GPU-new") && strcmp(uuid, "MIG-old") ? NOT_FOUND : OK;
+}
 int nvmlDeviceGetName(void *device, char *name, unsigned length) {
     strncpy(name, old(device) ? "Old One" : "New One", length);
     return OK;

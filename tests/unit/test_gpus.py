@@ -10,12 +10,18 @@ from typing import Any
 
 import pytest
 
-PROGRAM = "import json\nfrom lockstep.watch.gpus import Gpus\ngpus = Gpus()\nprint(json.dumps([gpus(1.0), gpus(1.0)]))"
+PROGRAM = (
+    "import json\nfrom lockstep.watch.gpus import Gpus\ngpus = Gpus({})\nprint(json.dumps([gpus(1.0), gpus(1.0)]))"
+)
 
 
-def read_samples(**environment: str) -> list[list[dict[str, Any]]]:
+def read_samples(uuids: list[str] | None = None, **environment: str) -> list[list[dict[str, Any]]]:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=os.environ | environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", PROGRAM.format(uuids)],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return list(json.loads(done.stdout))
 
@@ -36,6 +42,12 @@ def test_every_device_is_sampled_and_unknown_figures_are_null(driver: Path) -> N
     new = known | {"index": 0, "name": "New One", "watts": 312.5, "sm_activity": pytest.approx(0.41)}
     old = known | {"index": 1, "name": "Old One", "watts": None, "sm_activity": None}
     assert first == second == [new, old]
+
+
+def test_only_the_gpus_of_the_run_are_sampled_also_parts_of_one(driver: Path) -> None:
+    samples, _ = read_samples(["old", "unknown", "GPU-new"], LD_LIBRARY_PATH=str(driver))
+    assert [(gpu["index"], gpu["name"]) for gpu in samples] == [(0, "Old One"), (1, "New One")]
+    assert read_samples([], LD_LIBRARY_PATH=str(driver)) == [[], []]
 
 
 @pytest.mark.skipif(Path("/proc/driver/nvidia").exists(), reason="there is a driver here")

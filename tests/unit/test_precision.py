@@ -66,3 +66,24 @@ def test_other_formats_are_left_alone(name: str) -> None:
 def test_hardware_that_has_bf16_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precision, "has_native_bf16", lambda device: True)
     assert not precision.is_emulated("bf16", CPU)
+
+
+@pytest.mark.parametrize("tf32", [False, True])
+def test_products_and_convolutions_of_a_gpu_have_one_format(tf32: bool) -> None:
+    """torch's defaults are two formats, and the probe of the peak used a third."""
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    try:
+        precision.choose_fp32_products(torch.device("cuda"), tf32)
+        assert (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32) == (tf32, tf32)
+        assert precision.uses_tf32("fp32", torch.device("cuda")) is tf32
+        assert not precision.uses_tf32("bf16", torch.device("cuda"))
+        assert not precision.uses_tf32("fp32", CPU)
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
+
+
+def test_a_cpu_keeps_its_products() -> None:
+    before = torch.get_float32_matmul_precision()
+    precision.choose_fp32_products(CPU, True)
+    assert torch.get_float32_matmul_precision() == before

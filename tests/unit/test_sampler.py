@@ -13,7 +13,6 @@ import pytest
 from lockstep.run.journal import Journal, read
 from lockstep.watch import sampler
 from lockstep.watch.sampler import (
-    HOST_SOURCES,
     WORKER_SOURCES,
     CoreUsage,
     DiskCounters,
@@ -21,6 +20,7 @@ from lockstep.watch.sampler import (
     ProcessUsage,
     Sampler,
     Source,
+    list_host_sources,
     read_link_bits,
     to_scalars,
 )
@@ -141,7 +141,7 @@ def test_each_line_is_passed_to_show(tmp_path: Path, at_once: None) -> None:
 
 
 def test_the_real_sources_write_the_documented_keys(tmp_path: Path, at_once: None) -> None:
-    Sampler(Journal(tmp_path, 0), 1000.0, socket.gethostname(), WORKER_SOURCES | HOST_SOURCES).close()
+    Sampler(Journal(tmp_path, 0), 1000.0, socket.gethostname(), WORKER_SOURCES | list_host_sources([])).close()
     (line,) = system_lines(tmp_path)
     assert line["process"].keys() == {"cpu", "resident"}
     assert len(line["cores"]) == psutil.cpu_count()

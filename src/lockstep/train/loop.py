@@ -32,7 +32,7 @@ from lockstep.train.step import Step, choose_optimizer
 from lockstep.train.stop_signal import StopSignal, TimeLimit
 from lockstep.train.tensors import digest
 from lockstep.watch.clock import PhaseClock
-from lockstep.watch.sampler import HOST_SOURCES, WORKER_SOURCES, Sampler
+from lockstep.watch.sampler import WORKER_SOURCES, Sampler, list_host_sources
 
 WARMUP_STEPS = 5
 """The first steps of a launch fill caches and memory pools: they are journalled as warm-up and left out of averages."""
@@ -54,7 +54,7 @@ class Loop:
     checkpointer: Checkpointer
     ablation: Ablation
     start_folder: Path | None = None  # of the model whose weights the first launch of a fine-tuning starts with
-    samples_host: bool = True  # whether this worker samples its host, for all workers there
+    sampled_gpus: list[str] | None = None  # UUIDs, if this worker samples its host for all workers there
     progress: Progress = field(default_factory=Progress)
     display: Display | None = None  # of the primary
     parameters: int = 0
@@ -72,7 +72,7 @@ class Loop:
         if self.evaluator.saves_before_the_end(self.progress.step):
             self.checkpointer.start_writer()
         self.last_warmup_step = self.progress.step + WARMUP_STEPS
-        sources = WORKER_SOURCES | (HOST_SOURCES if self.samples_host else {})
+        sources = WORKER_SOURCES | list_host_sources(self.sampled_gpus)
         show_sample = self.display.sample if self.display is not None else None
         sampler = Sampler(self.journal, self.config.watch.sample_seconds, socket.gethostname(), sources, show_sample)
         self.prefetcher = self._start_prefetcher()

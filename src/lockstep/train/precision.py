@@ -24,6 +24,19 @@ def has_native_bf16(device: torch.device) -> bool:
     return any(flag in flags for flag in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
+def choose_fp32_products(device: torch.device, tf32: bool) -> None:
+    """Computes all fp32 products of a GPU in the same format. torch's defaults differ: convolutions use TF32, products do
+    not."""
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        torch.backends.cudnn.allow_tf32 = tf32
+
+
+def uses_tf32(precision: str, device: torch.device) -> bool:
+    """Whether fp32 products are computed in TF32: the measured peak depends on it."""
+    return precision == "fp32" and device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32
+
+
 def autocast(precision: str, device: torch.device) -> Callable[[], AbstractContextManager[object]]:
     """Returns a function that makes the context of a forward pass."""
     return lambda: torch.autocast(device.type, dtype=DTYPES[precision], enabled=precision != "fp32")

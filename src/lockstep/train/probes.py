@@ -16,7 +16,7 @@ from lockstep.run.journal import Journal
 from lockstep.team import Team
 from lockstep.train.choices import Choices, Conditions, MeasuredModel
 from lockstep.train.gradient_readiness import Readiness
-from lockstep.train.precision import is_emulated
+from lockstep.train.precision import is_emulated, uses_tf32
 from lockstep.watch import link_probe
 from lockstep.watch.clock import PhaseClock
 from lockstep.watch.flops import FlopCount
@@ -53,7 +53,7 @@ class Probes:
         choices = self.choices
         threads = choices.threads[str(self.team.size)]
         self._conditions: Conditions = {
-            "precision": choices.precision,
+            "precision": "tf32" if uses_tf32(choices.precision, self.team.device) else choices.precision,
             "kernels": choices.kernels,
             "threads": threads,
             "devices": self.devices,

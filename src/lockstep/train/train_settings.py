@@ -48,6 +48,9 @@ class TrainSettings(Settings):
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """Number format of matrix products; weights stay fp32. `auto` is bf16 if the hardware of all workers
     multiplies it, else fp16 with loss scaling on GPUs from Volta on (V100, T4), else fp32."""
+    tf32: bool = False
+    """On CUDA with precision=fp32: round the factors of products and convolutions to 10 bits (TF32, Ampere and later). Much
+    faster, and less exact than fp32."""
     kernels: Literal["auto", "native", "torch"] = "auto"
     """How a CPU computes what lies between the matrix products: with the compiled kernels that are installed where a C
     compiler was found (`native`, faster), or with torch's operators. Both compute the same up to rounding; their dropout

@@ -189,7 +189,7 @@ def _train(
     from lockstep.parallel.make_strategy import make_strategy
     from lockstep.run.journal import Journal
     from lockstep.tasks.make_task import make_task
-    from lockstep.train.precision import emulate_products
+    from lockstep.train.precision import choose_fp32_products, emulate_products
 
     deciders, ablation = team.deciders(), read_ablation()
     hosts = deciders.gather(collect_host_facts(team.device))
@@ -198,6 +198,7 @@ def _train(
     has_kernels = all(deciders.gather(team.device.type == "cpu" and kernels.are_available()))
     choices = Choices(**deciders.primary_does(lambda: asdict(settle_choices(run, config, team, has_kernels, hosts))))
     kernels.select(choices.kernels)
+    choose_fp32_products(team.device, config.train.tf32)
     start = StartModel.receive(deciders.primary_does(lambda: StartModel.send(find_needed_start(config, run, ablation))))
     start_facts = deciders.all_do(lambda: None if start is None else start.facts())
     if start_facts is not None and set(deciders.gather(start_facts["sha256"])) != {start_facts["sha256"]}:
@@ -332,7 +333,7 @@ def _make_loop(
         Checkpointer(config, run, task, strategy, team, journal, choices.launches, mirror),
         ablation,
         start_folder=None if start is None else start.folder,
-        samples_host=_is_first_of_host(team, [facts["host"] for facts in hosts]),
+        sampled_gpus=_choose_sampled_gpus(team, hosts),
     )
 
 
@@ -358,11 +359,15 @@ def _enter(run: RunDirectory, config: RunConfig, url: str | None) -> "tuple[Text
     return lock, mirror
 
 
-def _is_first_of_host(team: "Team", hosts: list[str]) -> bool:
-    """Whether this worker samples its host for the others there. Elastic workers know only their local rank."""
+def _choose_sampled_gpus(team: "Team", hosts: list[HostFacts]) -> list[str] | None:
+    """Returns the UUIDs of the run's GPUs on this host, if this worker samples the host for the others there, else None.
+    Elastic workers know only themselves."""
     if team.elastic:
-        return environment_variables.local_rank() == 0
-    return hosts.index(hosts[team.rank]) == team.rank
+        return [facts["gpu"] for facts in hosts if "gpu" in facts] if environment_variables.local_rank() == 0 else None
+    ranks = [rank for rank, facts in enumerate(hosts) if facts["host"] == hosts[team.rank]["host"]]
+    if ranks[0] != team.rank:
+        return None
+    return [gpu for rank in ranks if (gpu := hosts[rank].get("gpu")) is not None]
 
 
 PRELOADED = {

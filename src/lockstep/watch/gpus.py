@@ -1,6 +1,6 @@
 """Samples of a host's GPUs, read from NVIDIA's driver. A host without the driver has none."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ParamSpec, TypedDict, TypeVar
 
 if TYPE_CHECKING:
@@ -24,9 +24,10 @@ class GpuSample(TypedDict):
 
 
 class Gpus:
-    """A source for the sampler: returns a sample of every GPU."""
+    """A source for the sampler: returns a sample of the GPUs with these UUIDs, as torch writes them; by default of all.
+    torch's numbers of GPUs are not the driver's: CUDA_VISIBLE_DEVICES leaves some out, and torch sorts them by speed."""
 
-    def __init__(self) -> None:
+    def __init__(self, uuids: Sequence[str] | None = None) -> None:
         import pynvml
 
         self._nvml = pynvml
@@ -35,10 +36,21 @@ class Gpus:
             pynvml.nvmlInit()
         except pynvml.NVMLError:  # no driver, no device, or no permission
             return
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        handles = self._find_all() if uuids is None else [self._find(uuid) for uuid in uuids]
+        for handle in handles:
+            if handle is None:
+                continue
             name = self._query(pynvml.nvmlDeviceGetName, handle)
             self._devices.append((handle, name, self._query(_SmActivity, handle)))
+
+    def _find_all(self) -> "list[c_nvmlDevice_t]":
+        return [self._nvml.nvmlDeviceGetHandleByIndex(index) for index in range(self._nvml.nvmlDeviceGetCount())]
+
+    def _find(self, uuid: str) -> "c_nvmlDevice_t | None":
+        """Returns a GPU, or the part of one that MIG makes; None if the driver does not know it."""
+        names = [uuid] if uuid.startswith(("GPU-", "MIG-")) else [f"GPU-{uuid}", f"MIG-{uuid}"]
+        handles = (self._query(self._nvml.nvmlDeviceGetHandleByUUID, name.encode()) for name in names)
+        return next((handle for handle in handles if handle is not None), None)
 
     def _query(self, ask: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
         """Returns what the driver answers, or None when the device does not support the question."""

@@ -6,7 +6,7 @@ source that fails is left out of the following samples, and one line names it.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypedDict, TypeVar
@@ -122,21 +122,28 @@ def read_link_bits(interface: str) -> int | None:
     return megabits * 1_000_000 if megabits > 0 else None
 
 
-def _make_gpus() -> Source:
+def _make_gpus(uuids: Sequence[str]) -> Source:
     from lockstep.watch.gpus import Gpus
 
-    return Gpus()
+    return Gpus(uuids)
 
 
 WORKER_SOURCES: dict[str, Callable[[], Source]] = {"process": ProcessUsage}
-HOST_SOURCES: dict[str, Callable[[], Source]] = {
-    "cores": CoreUsage,
-    "others": OtherPrograms,
-    "memory": lambda: sample_memory,
-    "disk": DiskCounters,
-    "network": NetworkCounters,
-    "gpus": _make_gpus,
-}
+
+
+def list_host_sources(gpus: Sequence[str] | None) -> dict[str, Callable[[], Source]]:
+    """Returns the sources of a host, where the run's workers have the GPUs with these UUIDs; none if another worker samples
+    the host."""
+    if gpus is None:
+        return {}
+    return {
+        "cores": CoreUsage,
+        "others": OtherPrograms,
+        "memory": lambda: sample_memory,
+        "disk": DiskCounters,
+        "network": NetworkCounters,
+        "gpus": partial(_make_gpus, gpus),
+    }
 
 
 class Sampler:
