@@ -16,7 +16,7 @@ import torch.distributed as dist
 from lockstep.errors import LockstepError
 from lockstep.job_secret import is_signed, read_secret, sign
 from lockstep.messages import exchange_bytes
-from lockstep.signed_store import ForeignEntry, SignedStore
+from lockstep.signed_store import DIGEST_BYTES, ForeignEntry, SignedStore
 
 NONCE_BYTES, CLAIM_BYTES = 32, 224
 _UNUSUAL = re.compile(r"[^\w.:% -]", re.ASCII)
@@ -65,15 +65,18 @@ def check_members(name: str, group: dist.ProcessGroup, secret: bytes) -> None:
         raise Stranger(describe_strangers(strangers, claims, list_peer_addresses()), REMEDY)
 
 
-def sign_in(store: SignedStore, rank: int, size: int) -> None:
-    """Writes who this worker is into the rendezvous store, and waits until all others have done so with the same secret."""
+def sign_in(store: SignedStore, port: int, rank: int, size: int) -> None:
+    """Writes who this worker is into the rendezvous store, which listens at `port`, and waits until all others have done so
+    with the same secret."""
     store.set(f"member/{rank}", describe_this_process())
+    claims: dict[int, str] = {}
     for member in range(size):
         try:
-            store.get(f"member/{member}")
+            claims[member] = store.get(f"member/{member}").decode("ascii", "replace")
         except ForeignEntry:
-            raw = bytes(store.store.get(f"member/{member}"))[-CLAIM_BYTES:].decode("ascii", "replace")
-            raise Stranger(describe_strangers([member], {member: raw}, []), REMEDY) from None
+            unsigned = bytes(store.store.get(f"member/{member}"))
+            claims[member] = unsigned[DIGEST_BYTES:][:CLAIM_BYTES].decode("ascii", "replace")
+            raise Stranger(describe_strangers([member], claims, list_clients(port)), REMEDY) from None
 
 
 def describe_strangers(strangers: Sequence[int], claims: Mapping[int, str], peers: Sequence[str]) -> str:
@@ -104,6 +107,18 @@ def describe_this_process() -> str:
 def list_peer_addresses() -> list[str]:
     """Returns the addresses to which this process has connections."""
     return _list_addresses(of_peers=True)
+
+
+def list_clients(port: int) -> list[str]:
+    """Returns the addresses that are connected to a port of this machine; none if the system does not tell."""
+    import psutil
+
+    try:
+        connections = psutil.net_connections("tcp")
+    except (OSError, psutil.Error):
+        return []
+    ends = [one.raddr for one in connections if one.laddr and one.laddr.port == port and one.raddr]
+    return sorted({end.ip.removeprefix("::ffff:") for end in ends})
 
 
 def _list_addresses(of_peers: bool) -> list[str]:

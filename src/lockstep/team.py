@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from lockstep import messages
-from lockstep.challenge import check_members, open_group, sign_in
+from lockstep.challenge import check_members, list_clients, open_group, sign_in
 from lockstep.errors import LockstepError, PortTaken
 from lockstep.job_secret import read_secret
 from lockstep.notices import warn
@@ -186,7 +186,7 @@ def _open_store(meeting: Rendezvous, timeout: timedelta) -> SignedStore:
                 "(docs/use/several-machines.md)."
             )
     signed = SignedStore(store, secret)
-    sign_in(signed, meeting.rank, meeting.size)
+    sign_in(signed, int(meeting.port), meeting.rank, meeting.size)
     return signed
 
 
@@ -226,10 +226,11 @@ def _explaining(meeting: Rendezvous, timeout_seconds: float) -> Iterator[None]:
             f"Not all {meeting.size} workers joined at {meeting.address} within {timeout_seconds:.0f} seconds.",
             "Check that the job was started on every machine.",
         ) from None
-    except (ForeignEntry, ValueError, MemoryError) as error:
-        what = f"{error}" if isinstance(error, ForeignEntry) else "an address of a worker"
+    except (ForeignEntry, ValueError, MemoryError):
+        clients = " and ".join(list_clients(int(meeting.port)))
         raise LockstepError(
-            f"Another program, or one with another secret, has written to the rendezvous at {meeting.address} ({what}).",
+            f"A program without the secret of this job has written to the rendezvous at {meeting.address}"
+            f"{f', to which {clients} are connected' if clients else ''}.",
             "Give all workers the same LOCKSTEP_SECRET_FILE, and let only the machines of the job reach each other.",
         ) from None
 
