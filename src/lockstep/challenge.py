@@ -42,19 +42,19 @@ def open_group(
     return group
 
 
-def check_members(name: str, group: dist.ProcessGroup, secret: bytes) -> None:
+def check_members(name: str, group: dist.ProcessGroup, secret: bytes, device: str = "cpu") -> None:
     """The first exchange in a process group: all members send something random and then its digest with the secret. Raises
     Stranger if one of them does not know the secret."""
     size, rank = group.size(), group.rank()
     if not secret or size == 1:
         return
     claim = describe_this_process().encode("ascii", "replace")[:CLAIM_BYTES].ljust(CLAIM_BYTES)
-    heads = exchange_bytes(secrets.token_bytes(NONCE_BYTES) + claim, group)
+    heads = exchange_bytes(secrets.token_bytes(NONCE_BYTES) + claim, group, device)
 
     def name_proof(member: int) -> str:
         return f"member {name} {member} of {size}"
 
-    proofs = exchange_bytes(sign(secret, name_proof(rank), b"".join(heads)), group)
+    proofs = exchange_bytes(sign(secret, name_proof(rank), b"".join(heads)), group, device)
     strangers = [
         member
         for member, proof in enumerate(proofs)
@@ -62,7 +62,7 @@ def check_members(name: str, group: dist.ProcessGroup, secret: bytes) -> None:
     ]
     if strangers:
         claims = {member: head[NONCE_BYTES:].decode("ascii", "replace") for member, head in enumerate(heads)}
-        raise Stranger(describe_strangers(strangers, claims, list_peer_addresses()), REMEDY)
+        raise Stranger(describe_strangers(rank, strangers, claims, list_peer_addresses()), REMEDY)
 
 
 def sign_in(store: SignedStore, port: int, rank: int, size: int) -> None:
@@ -76,14 +76,14 @@ def sign_in(store: SignedStore, port: int, rank: int, size: int) -> None:
         except ForeignEntry:
             unsigned = bytes(store.store.get(f"member/{member}"))
             claims[member] = unsigned[DIGEST_BYTES:][:CLAIM_BYTES].decode("ascii", "replace")
-            raise Stranger(describe_strangers([member], claims, list_clients(port)), REMEDY) from None
+            raise Stranger(describe_strangers(rank, [member], claims, list_clients(port)), REMEDY) from None
 
 
-def describe_strangers(strangers: Sequence[int], claims: Mapping[int, str], peers: Sequence[str]) -> str:
-    """Returns a sentence. `claims` is what each member says of itself, which a stranger may invent; `peers` are the
-    addresses of connections, as the system knows them."""
+def describe_strangers(rank: int, strangers: Sequence[int], claims: Mapping[int, str], peers: Sequence[str]) -> str:
+    """Returns a sentence of worker `rank`. `claims` is what each member says of itself, which a stranger may invent;
+    `peers` are the addresses of connections, as the system knows them."""
     names = [f"worker {member}, which says that it runs on {_clean(claims[member])}," for member in strangers]
-    sentence = f"{' and '.join(names)} does not know the secret of this job."
+    sentence = f"{' and '.join(names)} does not know the secret that worker {rank} has."
     explained = {
         word for member, claim in claims.items() if member not in strangers for word in _clean(claim).split(" ")
     }

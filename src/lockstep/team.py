@@ -154,21 +154,25 @@ def _find_rendezvous() -> Rendezvous:
 
 
 def _open_local_store(meeting: Rendezvous, timeout: timedelta) -> dist.Store:
-    """Returns the store of a launch on one machine. It listens on loopback only: torch's own one would listen on all
-    addresses, and it has no authentication."""
-    port, size = int(meeting.port), meeting.size
+    """Returns the store of a launch on one machine. torch's own one would listen on all addresses, and it has no
+    authentication."""
     if meeting.rank != 0:
-        return dist.TCPStore(LOOPBACK, port, size, is_master=False, timeout=timeout)
+        return dist.TCPStore(LOOPBACK, int(meeting.port), meeting.size, is_master=False, timeout=timeout)
+    return serve_loopback_store(int(meeting.port), timeout)
+
+
+def serve_loopback_store(port: int, timeout: timedelta) -> dist.TCPStore:
+    """Returns a store that listens on loopback, at a free port for 0."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((LOOPBACK, port))
         except OSError:
             raise PortTaken(f"Port {LOOPBACK}:{port} is already in use.", "Set MASTER_PORT to a free one.", 2) from None
-        listener.listen(size)
-        descriptor = listener.detach()
+        listener.listen(socket.SOMAXCONN)
+        port, descriptor = int(listener.getsockname()[1]), listener.detach()
     return dist.TCPStore(
-        LOOPBACK, port, size, is_master=True, timeout=timeout, wait_for_workers=False, master_listen_fd=descriptor
+        LOOPBACK, port, is_master=True, timeout=timeout, wait_for_workers=False, master_listen_fd=descriptor
     )
 
 

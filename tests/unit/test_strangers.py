@@ -136,10 +136,10 @@ def test_the_proof_of_one_group_is_none_in_another() -> None:
 
 def test_the_sentence_names_the_address_that_no_member_explains() -> None:
     claims = {0: "one 10.0.0.1", 1: "evil\x1b[2J 10.0.0.2 10.0.0.1", 2: "three 10.0.0.3"}
-    sentence = describe_strangers([1], claims, ["10.0.0.1", "10.0.0.3", "10.0.0.66"])
+    sentence = describe_strangers(0, [1], claims, ["10.0.0.1", "10.0.0.3", "10.0.0.66"])
     assert "evil??2J" in sentence
     assert sentence.endswith("It connects from 10.0.0.66.")
-    assert describe_strangers([1], claims, ["10.0.0.3"]).endswith("from the machine of another worker (10.0.0.3).")
+    assert describe_strangers(0, [1], claims, ["10.0.0.3"]).endswith("from the machine of another worker (10.0.0.3).")
 
 
 def test_the_store_hands_on_only_what_was_written_with_the_secret() -> None:
@@ -167,7 +167,10 @@ def test_garbage_in_the_store_is_never_read_by_torch(garbage: str) -> None:
 def test_signing_in_names_a_worker_with_another_secret() -> None:
     plain = dist.HashStore()
     SignedStore(plain, OTHER).set("member/1", "host-b 10.0.0.2")
-    with pytest.raises(Stranger, match=r"Worker 1, which says that it runs on .*host-b 10\.0\.0\.2, does not know"):
+    with pytest.raises(
+        Stranger,
+        match=r"Worker 1, which says that it runs on .*host-b 10\.0\.0\.2, does not know the secret that worker 0 has",
+    ):
         sign_in(SignedStore(plain, SECRET), 1, 0, 2)
 
 

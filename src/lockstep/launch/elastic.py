@@ -15,6 +15,7 @@ from lockstep.launch.fork_server import ForkServer, Target
 from lockstep.launch.launch_folder import make_launch_folder
 from lockstep.launch.supervisor import ChildProcess, Supervisor
 from lockstep.notices import warn
+from lockstep.run import environment_variables
 
 MAX_EARLY_DEATHS = 3
 """A worker that died this many times in a row before its first step is not restarted."""
@@ -118,6 +119,7 @@ def launch_elastic(
             "TORCHFT_LIGHTHOUSE": f"http://127.0.0.1:{port}",
             "LOCKSTEP_LAUNCH": uuid.uuid4().hex,
             "LOCKSTEP_START": folder,
+            "GLOO_SOCKET_IFNAME": environment_variables.socket_interface("gloo") or "lo",  # nobody else can connect
             **make_secret_environment(),
         }
         launched = ElasticWorkers(
