@@ -47,6 +47,7 @@ def finish(process: "subprocess.Popen[str]") -> str:
     return said
 
 
+@pytest.mark.slow
 def test_a_stranger_without_the_secret_is_not_believed(tiny: Tiny, tmp_path: Path, port: int) -> None:
     """It joins as torch does, so the worker never reads what it says, and waits for the real one."""
     settings = ["train.timeout_seconds=8", "train.stall_seconds=5"]
@@ -63,7 +64,7 @@ def test_a_stranger_without_the_secret_is_not_believed(tiny: Tiny, tmp_path: Pat
     assert not (tmp_path / "payload").exists()
 
 
-@pytest.mark.parametrize("secret", ["", SECRET])
+@pytest.mark.parametrize("secret", ["", pytest.param(SECRET, marks=pytest.mark.slow)])
 def test_a_stranger_that_gets_in_cannot_run_code(tiny: Tiny, tmp_path: Path, port: int, secret: str) -> None:
     """Even one that knows the protocol, in a job without a secret or with a stolen one."""
     worker = start_worker(tiny, tmp_path / "run", make_rank(0, port, LOCKSTEP_SECRET=secret))
@@ -110,7 +111,7 @@ def test_a_stranger_on_another_machine_is_named_by_its_address() -> None:
     )
 
 
-@pytest.mark.parametrize("engine", [TORCHRUN, MPIRUN], ids=["torchrun", "mpirun"])
+@pytest.mark.parametrize("engine", [pytest.param(TORCHRUN, marks=pytest.mark.slow), MPIRUN], ids=["torchrun", "mpirun"])
 def test_workers_of_an_engine_take_the_secret_from_a_file(tiny: Tiny, tmp_path: Path, engine: list[str]) -> None:
     if shutil.which(engine[0]) is None:
         pytest.skip(f"{engine[0]} is not installed")
