@@ -16,7 +16,7 @@ import torch.distributed as dist
 from lockstep.errors import LockstepError
 from lockstep.job_secret import is_signed, read_secret, sign
 from lockstep.messages import exchange_bytes
-from lockstep.signed_store import ForeignEntry, SignedStore
+from lockstep.signed_store import DIGEST_BYTES, ForeignEntry, SignedStore
 
 NONCE_BYTES, CLAIM_BYTES = 32, 224
 _UNUSUAL = re.compile(r"[^\w.:% -]", re.ASCII)
@@ -42,19 +42,19 @@ def open_group(
     return group
 
 
-def check_members(name: str, group: dist.ProcessGroup, secret: bytes) -> None:
+def check_members(name: str, group: dist.ProcessGroup, secret: bytes, device: str = "cpu") -> None:
     """The first exchange in a process group: all members send something random and then its digest with the secret. Raises
     Stranger if one of them does not know the secret."""
     size, rank = group.size(), group.rank()
     if not secret or size == 1:
         return
     claim = describe_this_process().encode("ascii", "replace")[:CLAIM_BYTES].ljust(CLAIM_BYTES)
-    heads = exchange_bytes(secrets.token_bytes(NONCE_BYTES) + claim, group)
+    heads = exchange_bytes(secrets.token_bytes(NONCE_BYTES) + claim, group, device)
 
     def name_proof(member: int) -> str:
         return f"member {name} {member} of {size}"
 
-    proofs = exchange_bytes(sign(secret, name_proof(rank), b"".join(heads)), group)
+    proofs = exchange_bytes(sign(secret, name_proof(rank), b"".join(heads)), group, device)
     strangers = [
         member
         for member, proof in enumerate(proofs)
@@ -62,25 +62,28 @@ def check_members(name: str, group: dist.ProcessGroup, secret: bytes) -> None:
     ]
     if strangers:
         claims = {member: head[NONCE_BYTES:].decode("ascii", "replace") for member, head in enumerate(heads)}
-        raise Stranger(describe_strangers(strangers, claims, list_peer_addresses()), REMEDY)
+        raise Stranger(describe_strangers(rank, strangers, claims, list_peer_addresses()), REMEDY)
 
 
-def sign_in(store: SignedStore, rank: int, size: int) -> None:
-    """Writes who this worker is into the rendezvous store, and waits until all others have done so with the same secret."""
+def sign_in(store: SignedStore, port: int, rank: int, size: int) -> None:
+    """Writes who this worker is into the rendezvous store, which listens at `port`, and waits until all others have done so
+    with the same secret."""
     store.set(f"member/{rank}", describe_this_process())
+    claims: dict[int, str] = {}
     for member in range(size):
         try:
-            store.get(f"member/{member}")
+            claims[member] = store.get(f"member/{member}").decode("ascii", "replace")
         except ForeignEntry:
-            raw = bytes(store.store.get(f"member/{member}"))[-CLAIM_BYTES:].decode("ascii", "replace")
-            raise Stranger(describe_strangers([member], {member: raw}, []), REMEDY) from None
+            unsigned = bytes(store.store.get(f"member/{member}"))
+            claims[member] = unsigned[DIGEST_BYTES:][:CLAIM_BYTES].decode("ascii", "replace")
+            raise Stranger(describe_strangers(rank, [member], claims, list_clients(port)), REMEDY) from None
 
 
-def describe_strangers(strangers: Sequence[int], claims: Mapping[int, str], peers: Sequence[str]) -> str:
-    """Returns a sentence. `claims` is what each member says of itself, which a stranger may invent; `peers` are the
-    addresses of connections, as the system knows them."""
+def describe_strangers(rank: int, strangers: Sequence[int], claims: Mapping[int, str], peers: Sequence[str]) -> str:
+    """Returns a sentence of worker `rank`. `claims` is what each member says of itself, which a stranger may invent;
+    `peers` are the addresses of connections, as the system knows them."""
     names = [f"worker {member}, which says that it runs on {_clean(claims[member])}," for member in strangers]
-    sentence = f"{' and '.join(names)} does not know the secret of this job."
+    sentence = f"{' and '.join(names)} does not know the secret that worker {rank} has."
     explained = {
         word for member, claim in claims.items() if member not in strangers for word in _clean(claim).split(" ")
     }
@@ -104,6 +107,18 @@ def describe_this_process() -> str:
 def list_peer_addresses() -> list[str]:
     """Returns the addresses to which this process has connections."""
     return _list_addresses(of_peers=True)
+
+
+def list_clients(port: int) -> list[str]:
+    """Returns the addresses that are connected to a port of this machine; none if the system does not tell."""
+    import psutil
+
+    try:
+        connections = psutil.net_connections("tcp")
+    except (OSError, psutil.Error):
+        return []
+    ends = [one.raddr for one in connections if one.laddr and one.laddr.port == port and one.raddr]
+    return sorted({end.ip.removeprefix("::ffff:") for end in ends})
 
 
 def _list_addresses(of_peers: bool) -> list[str]:

@@ -17,7 +17,7 @@ LEAST_BYTES = 16
 REMEDY = "Make one: (umask 077; openssl rand -hex 32 > job-secret)"
 
 
-def make_environment() -> dict[str, str]:
+def make_secret_environment() -> dict[str, str]:
     """Returns the variables by which a launcher gives its processes a new random secret. A command line would show it to
     everybody."""
     return {"LOCKSTEP_SECRET": secrets.token_hex(32), "LOCKSTEP_SECRET_FILE": ""}

@@ -17,12 +17,12 @@ MOST_BYTES = 2**28
 _HEAD = struct.Struct("<?q")  # whether the value could be written, and the length of the message
 
 
-def exchange_bytes(own: bytes, group: dist.ProcessGroup) -> list[bytes]:
+def exchange_bytes(own: bytes, group: dist.ProcessGroup, device: str = "cpu") -> list[bytes]:
     """Returns what each process of a group gives, in rank order. All must give equally many bytes."""
-    sent = torch.frombuffer(bytearray(own), dtype=torch.uint8)
+    sent = torch.frombuffer(bytearray(own), dtype=torch.uint8).to(device)
     received = [torch.empty_like(sent) for _ in range(group.size())]
     group.allgather([received], [sent]).wait()
-    return [part.numpy().tobytes() for part in received]
+    return [part.cpu().numpy().tobytes() for part in received]
 
 
 def gather(value: object, group: dist.ProcessGroup) -> list[Any]:

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from lockstep import messages
-from lockstep.challenge import check_members, open_group, sign_in
+from lockstep.challenge import check_members, list_clients, open_group, sign_in
 from lockstep.devices import pick_device
 from lockstep.errors import LockstepError, PortTaken
 from lockstep.job_secret import read_secret
@@ -139,21 +139,25 @@ def _find_rendezvous() -> Rendezvous:
 
 
 def _open_local_store(meeting: Rendezvous, timeout: timedelta) -> dist.Store:
-    """Returns the store of a launch on one machine. It listens on loopback only: torch's own one would listen on all
-    addresses, and it has no authentication."""
-    port, size = int(meeting.port), meeting.size
+    """Returns the store of a launch on one machine. torch's own one would listen on all addresses, and it has no
+    authentication."""
     if meeting.rank != 0:
-        return dist.TCPStore(LOOPBACK, port, size, is_master=False, timeout=timeout)
+        return dist.TCPStore(LOOPBACK, int(meeting.port), meeting.size, is_master=False, timeout=timeout)
+    return serve_loopback_store(int(meeting.port), timeout)
+
+
+def serve_loopback_store(port: int, timeout: timedelta) -> dist.TCPStore:
+    """Returns a store that listens on loopback, at a free port for 0."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((LOOPBACK, port))
         except OSError:
             raise PortTaken(f"Port {LOOPBACK}:{port} is already in use.", "Set MASTER_PORT to a free one.", 2) from None
-        listener.listen(size)
-        descriptor = listener.detach()
+        listener.listen(socket.SOMAXCONN)
+        port, descriptor = int(listener.getsockname()[1]), listener.detach()
     return dist.TCPStore(
-        LOOPBACK, port, size, is_master=True, timeout=timeout, wait_for_workers=False, master_listen_fd=descriptor
+        LOOPBACK, port, is_master=True, timeout=timeout, wait_for_workers=False, master_listen_fd=descriptor
     )
 
 
@@ -171,7 +175,7 @@ def _open_store(meeting: Rendezvous, timeout: timedelta) -> SignedStore:
                 "(docs/use/several-machines.md)."
             )
     signed = SignedStore(store, secret)
-    sign_in(signed, meeting.rank, meeting.size)
+    sign_in(signed, int(meeting.port), meeting.rank, meeting.size)
     return signed
 
 
@@ -211,10 +215,11 @@ def _explaining(meeting: Rendezvous, timeout_seconds: float) -> Iterator[None]:
             f"Not all {meeting.size} workers joined at {meeting.address} within {timeout_seconds:.0f} seconds.",
             "Check that the job was started on every machine.",
         ) from None
-    except (ForeignEntry, ValueError, MemoryError) as error:
-        what = f"{error}" if isinstance(error, ForeignEntry) else "an address of a worker"
+    except (ForeignEntry, ValueError, MemoryError):
+        clients = " and ".join(list_clients(int(meeting.port)))
         raise LockstepError(
-            f"Another program, or one with another secret, has written to the rendezvous at {meeting.address} ({what}).",
+            f"A program without the secret of this job has written to the rendezvous at {meeting.address}"
+            f"{f', to which {clients} are connected' if clients else ''}.",
             "Give all workers the same LOCKSTEP_SECRET_FILE, and let only the machines of the job reach each other.",
         ) from None
 

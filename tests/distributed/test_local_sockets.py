@@ -10,7 +10,10 @@ from conftest import Tiny, forked, running
 
 @pytest.mark.parametrize(
     "strategy",
-    ["allreduce", pytest.param("sharded", marks=pytest.mark.slow), pytest.param("server", marks=pytest.mark.slow)],
+    [
+        "allreduce",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("sharded", "server", "local", "resilient")),
+    ],
 )
 def test_a_local_launch_listens_on_loopback_only(tiny: Tiny, tmp_path: Path, strategy: str) -> None:
     with running(tiny, tmp_path / "run", f"strategy.name={strategy}", workers=2) as launcher:

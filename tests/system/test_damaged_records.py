@@ -43,6 +43,8 @@ def test_a_file_of_another_shape(tiny: Tiny, run: Path, tmp_path: Path, name: st
     invoke("export", run, "--to", tmp_path / "export")
     invoke("runs", "follow", run, "--once")
     invoke("data", "describe", run)
+    invoke("data", "show", run, "--step", 3)
+    invoke("runs", "audit", run)
     invoke("evaluate", run, "--set", "validation")
 
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from rich.progress import Progress
+from rich.progress import Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -43,6 +43,25 @@ def test_tables_texts_and_progress_bars_are_clean() -> None:
     assert not any(part in shown for part in ("\x1b]", "\x1b[2J", "\x07", "\x9b", "\x08", "\u202e", "\ud800", "\x00"))
 
 
+def test_brackets_and_colons_in_a_text_are_no_markup() -> None:
+    text = "a[/]b [bold]c[/bold] [link=x]d :cat: \\["
+    file = io.StringIO()
+    console = SafeConsole(file=file, force_terminal=True, color_system=None, width=200)
+    table = Table(text, title=text)
+    table.add_row(text)
+    console.print(table, text)
+    with Progress(TextColumn("{task.description}", markup=False), console=console) as bar:
+        bar.add_task(text, total=1)
+    assert file.getvalue().count(text) >= 5
+
+
+def test_no_progress_bar_reads_markup() -> None:
+    for path in Path(package.__file__).parent.rglob("*.py"):
+        source = path.read_text(encoding="utf-8")
+        assert 'TextColumn("{task.description}")' not in source, path
+        assert "rich.markup" not in source, path
+
+
 def test_sentences_and_errors_are_clean(capsys: pytest.CaptureFixture[str]) -> None:
     print_error(LockstepError(f"No {HOSTILE}.", f"Give {HOSTILE}."))
     print_text(HOSTILE, "two")
@@ -60,9 +79,10 @@ def test_json_keeps_every_character(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.fixture
 def hostile_run(tmp_path: Path) -> Path:
-    """A run in whose name, journal, hosts and settings are control characters."""
+    """A run in whose name, journal, hosts and settings are control characters and markup."""
     text = HOSTILE.replace("\0", "").replace("\ud800", "")
-    run = MadeUp(tmp_path / f"run{text}", hosts=[text])
+    run = MadeUp(tmp_path / f"run{text}[bold]", hosts=[text])
+    text += "[/]"  # rich's mark for the end of a style that never began
     run.data(files=[{"set": "train", "path": text, "bytes": 5000, "sha256": "a" * 64}], languages=[text, "de"])
     run.config(data={"folder": text, "languages": [text, "de"]}, own={text: text})
     scores = {step: {"loss": 1.6, "sacrebleu": 25.0, text: 1.0} for step in (20, 40)}

@@ -24,8 +24,6 @@ def audit(
     """
     from dataclasses import asdict
 
-    from rich.markup import escape
-
     from lockstep.cli.common import print_json
     from lockstep.cli.find_runs import open_run
     from lockstep.errors import LockstepError
@@ -51,14 +49,14 @@ def audit(
         print_json({"run": run, "verdict": verdict, **asdict(result), **facts, "differences": differences})
     else:
         console = SafeConsole(soft_wrap=True, highlight=False)
-        console.print(escape(verdict), style="bold" if result.is_clean else "bold red")
+        console.print(verdict, style="bold" if result.is_clean else "bold red")
         console.print(_make_table(result))
         for step, what in result.differences[:SHOWN]:
-            console.print(f"step {step:,}: {escape(what)}")
+            console.print(f"step {step:,}: {what}")
         if len(result.differences) > SHOWN:
             console.print(f"{len(result.differences) - SHOWN:,} more: --json has all.")
         for sentence in limits:
-            console.print(escape(sentence))
+            console.print(sentence)
     if not result.is_clean:
         raise typer.Exit(1)
 

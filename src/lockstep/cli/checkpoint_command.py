@@ -25,7 +25,8 @@ def list_saved(
 
     Whether a checkpoint is complete is judged by the sizes of its files; `lockstep checkpoint verify` compares digests.
     """
-    from rich.markup import escape
+
+    from rich.text import Text
 
     from lockstep.cli.common import print_json
     from lockstep.explain.checkpoint_list import list_checkpoints, read_saves
@@ -43,13 +44,13 @@ def list_saved(
         return
     console = SafeConsole()
     if not rows:
-        console.print(f"There are no checkpoints in {escape(run)}.")
+        console.print(f"There are no checkpoints in {run}.")
         return
     table = _make_table(("step", saves.metric, "saved", "MB", "state", "", "kept among"), left=(2, 4, 5, 6))
     for row in rows:
         score = "-" if row.score is None else f"{row.score:.2f}"
         when = "-" if row.saved_at is None else timestamp(row.saved_at)
-        state, reason = ("complete", row.reason) if row.damage is None else ("[red]damaged[/]", escape(row.damage))
+        state, reason = ("complete", row.reason) if row.damage is None else (Text("damaged", "red"), row.damage)
         marks = " ".join(["best"] * row.is_best + ["last"] * row.is_last)
         table.add_row(f"{row.step:,}", score, when, _megabytes(row.bytes), state, marks, reason)
     console.print(table)
@@ -63,7 +64,6 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Explain every file of a checkpoint: its size, and what it is for."""
-    from rich.markup import escape
 
     from lockstep.cli.common import print_json
     from lockstep.explain.answers.checkpoint_contents import get_purpose
@@ -82,9 +82,9 @@ def show(
         print_json({"checkpoint": str(path), "bytes": saved.size, "files": files, "state": tensors})
         return
     console = SafeConsole()
-    table = _make_table(("file", "MB", "what it is for"), left=(0, 2), title=f"Checkpoint {escape(str(path))}")
+    table = _make_table(("file", "MB", "what it is for"), left=(0, 2), title=f"Checkpoint {path}")
     for name, size in saved.files.items():
-        table.add_row(escape(name), _megabytes(size), get_purpose(name))
+        table.add_row(name, _megabytes(size), get_purpose(name))
     table.add_section()
     table.add_row("sum", _megabytes(saved.size), f"{len(saved.files)} files")
     console.print(table)
@@ -98,7 +98,8 @@ def show(
 @app.command()
 def verify(run: Run, as_json: AsJson = False) -> None:
     """Compare every file of every checkpoint with its digest. The exit code is 1 if one is damaged."""
-    from rich.markup import escape
+
+    from rich.text import Text
 
     from lockstep.cli.common import print_json
     from lockstep.safe_console import SafeConsole
@@ -111,7 +112,7 @@ def verify(run: Run, as_json: AsJson = False) -> None:
         console = SafeConsole(soft_wrap=True)
         for path in folders:
             for damage in damages[path]:
-                console.print(f"[red]damaged[/] {escape(path.name)}: {escape(damage)}", highlight=False)
+                console.print(Text.assemble(("damaged", "red"), f" {path.name}: {damage}"))
         bad = sum(bool(damages[path]) for path in folders)
         console.print(f"{len(folders) - bad} of {len(folders)} checkpoints are complete; {files} files were compared.")
     if any(damages.values()):

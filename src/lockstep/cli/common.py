@@ -62,7 +62,7 @@ def prepare_corpus(
     if quiet:
         with _stop_on_sigterm():
             return prepare(config.data, force=force)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     names = {"read": "reading and cleaning", "vocabulary": "training the vocabulary", "encode": "encoding"}
     tasks: dict[str, TaskID] = {}
     with Progress(*columns, console=SafeConsole(stderr=True), transient=True) as progress:
@@ -159,7 +159,7 @@ def show_progress(what: str) -> "Iterator[Callable[[int, int], None]]":
 
         yield print_line
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
@@ -194,10 +194,9 @@ def duration(seconds: float) -> str:
 def summary_table(summary: "Summary", report: Path | None = None) -> "Table":
     """The table that ends a training: state, speed, phases of a step, times and scores."""
     from rich import box
-    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE, show_header=False, title=f"Run {escape(summary.run)}", title_justify="left")
+    table = Table(box=box.SIMPLE, show_header=False, title=f"Run {summary.run}", title_justify="left")
     table.add_column(style="dim")
     table.add_column()
     if summary.disturbance:
@@ -238,7 +237,7 @@ def summary_table(summary: "Summary", report: Path | None = None) -> "Table":
     if summary.skipped_steps:
         table.add_row("left out", f"{summary.skipped_steps} steps with a gradient that was not finite")
     if report is not None:
-        table.add_row("report", escape(str(report)))
+        table.add_row("report", str(report))
     if summary.metric == "sacrebleu" and summary.best_score is not None:
-        table.add_row("next", f"lockstep translate {escape(shlex.quote(summary.run))}")
+        table.add_row("next", f"lockstep translate {shlex.quote(summary.run)}")
     return table

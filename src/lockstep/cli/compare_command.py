@@ -85,14 +85,13 @@ def list_parts(comparison: "RunComparison", axis: str, width: int = 120) -> "lis
 
 def _table(title: str, heads: list[str], rows: Sequence[tuple[str, ...]], right: bool = False) -> "Table":
     from rich import box
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=box.SIMPLE, title=title, title_justify="left", title_style="bold")
     for place, head in enumerate(heads):
-        table.add_column(escape(head), justify="right" if right and place else "left", overflow="fold")
+        table.add_column(head, justify="right" if right and place else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(escape(cell) for cell in row))
+        table.add_row(*row)
     return table
 
 

@@ -46,7 +46,6 @@ def list_corpora(
 ) -> None:
     """List the corpora that `lockstep data get` can download, or show one of them in detail."""
     from rich import box
-    from rich.markup import escape
     from rich.table import Table
 
     from lockstep.cli.common import print_json
@@ -68,9 +67,7 @@ def list_corpora(
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("what it is")
     for key, entry in entries.items():
-        table.add_row(
-            key, *(_count(entry, heading) for heading in ("train", "validation", "test")), escape(entry.title)
-        )
+        table.add_row(key, *(_count(entry, heading) for heading in ("train", "validation", "test")), entry.title)
     console = SafeConsole()
     console.print(table)
     console.print("`lockstep data list NAME` shows licence and files; `lockstep data get NAME` downloads it.")
@@ -206,7 +203,7 @@ class _Terminal:
 
         self._console = SafeConsole(stderr=True, highlight=False, markup=False, soft_wrap=True)
         far = (MofNCompleteColumn(), TimeRemainingColumn()) if counts else (DownloadColumn(), TransferSpeedColumn())
-        columns = (TextColumn("{task.description}"), BarColumn(), *far)
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), *far)
         self._progress = Progress(
             *columns, console=self._console, transient=True, disable=not self._console.is_terminal
         )
@@ -243,7 +240,6 @@ def prepare(
     `lockstep train` does this by itself. Use `prepare` to do it in advance, or to see what cleaning removes.
     """
     from rich import box
-    from rich.markup import escape
     from rich.table import Table
 
     from lockstep.cli.common import prepare_corpus, print_json, read_config
@@ -254,7 +250,7 @@ def prepare(
     if as_json:
         print_json({"folder": str(corpus.folder), **corpus.facts})
         return
-    table = Table(box=box.SIMPLE, title=f"Corpus {escape(str(corpus.folder))}", title_justify="left")
+    table = Table(box=box.SIMPLE, title=f"Corpus {corpus.folder}", title_justify="left")
     for heading in ("set", "pairs", "source pieces", "target pieces", "longest", "removed"):
         table.add_column(
             heading, justify="left" if heading in ("set", "removed") else "right", no_wrap=heading != "removed"
@@ -269,7 +265,7 @@ def prepare(
     for line in describe_cleaning(corpus.facts):
         console.print(line)
     if any(corpus.facts["sets"]["train"]["removed"].values()):
-        console.print(f"`lockstep data removed {escape(str(corpus.folder))}` shows the removed pairs.", soft_wrap=True)
+        console.print(f"`lockstep data removed {corpus.folder}` shows the removed pairs.", soft_wrap=True)
     size = corpus.vocabulary.size
     console.print(
         f"{corpus.facts['megabytes']:.1f} MB of text, {size:,} pieces in the vocabulary. End marks count as pieces."

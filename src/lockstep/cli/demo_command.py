@@ -48,7 +48,6 @@ def print_closing(
     console: "Console", run: str, summary: "Summary", test: dict[str, object], sentences: int = 10
 ) -> None:
     """Prints translations of test sentences, the summary, and what to do next."""
-    from rich.markup import escape
     from rich.table import Table
     from rich.text import Text
 
@@ -68,5 +67,7 @@ def print_closing(
     console.print(table)
     report = RunDirectory(working_folder(run)).report
     console.print(summary_table(summary, report if report.exists() else None))
-    console.print(f"Held-out test: sacreBLEU [bold]{test['sacrebleu']:.2f}[/] on {test['sentences']} sentences.")
-    console.print(f"Next: [bold]lockstep translate {escape(run)}[/] and type a sentence.", highlight=False)
+    console.print(
+        f"Held-out test: sacreBLEU [bold]{test['sacrebleu']:.2f}[/] on {test['sentences']} sentences.", markup=True
+    )
+    console.print(Text.assemble("Next: ", (f"lockstep translate {run}", "bold"), " and type a sentence."))

@@ -45,13 +45,14 @@ def describe(
 
 
 def _print_corpus(console: "Console", path: Path, facts: dict[str, Any]) -> None:
-    from rich.markup import escape
+    from rich.text import Text
 
     if "classes" in facts:
         _print_images(console, path, facts)
         return
     source, target = facts["languages"]
-    console.print(f"[bold]{escape(str(path))}[/]: {source} to {target}, {facts['megabytes']:,.1f} MB of text")
+    megabytes = f"{facts['megabytes']:,.1f} MB of text"
+    console.print(Text.assemble((str(path), "bold"), f": {source} to {target}, {megabytes}"))
     console.print(_sets(facts))
     for name, counts in facts["sets"].items():
         if counts["removed"]:
@@ -92,17 +93,17 @@ def describe_cleaning(facts: Mapping[str, Any]) -> list[str]:
 
 
 def _print_images(console: "Console", path: Path, facts: dict[str, Any]) -> None:
-    from rich.markup import escape
+    from rich.text import Text
 
     channels, height, width = facts["shape"]
     what = f"{width} x {height} pixels, {channels} channel{'s' * (channels > 1)}, {len(facts['classes'])} classes"
-    console.print(f"[bold]{escape(str(path))}[/]: images of {what}")
+    console.print(Text.assemble((str(path), "bold"), f": images of {what}"))
     sets = facts["sets"]
     table = _table("Images of each class", ["class"], list(sets))
     table.add_column(no_wrap=True)
     for place, name in enumerate(facts["classes"] if "classes" in sets["train"] else ()):  # older runs know totals only
         counts, most = [one["classes"][place] for one in sets.values()], max(sets["train"]["classes"])
-        table.add_row(escape(name), *(f"{count:,}" for count in counts), bar(counts[0] / most))
+        table.add_row(name, *(f"{count:,}" for count in counts), bar(counts[0] / most))
     table.add_row("total", *(f"{one['images']:,}" for one in sets.values()), "")
     console.print(table)
     console.print(f"corpus digest: {facts['digest']}")
@@ -194,13 +195,12 @@ def _lengths(counts: dict[str, Any], side: str, language: str) -> "Table":
 
 
 def _files(facts: dict[str, Any]) -> "Table":
-    from rich.markup import escape
 
     from lockstep.cli.common import fold
 
     table = _table("Files", ["set", "file"], ["MB", "SHA-256"])
     for file in facts["files"]:
-        path = escape(fold(file["path"], FILE_CHARACTERS))
+        path = fold(file["path"], FILE_CHARACTERS)
         table.add_row(file["set"], path, f"{file['bytes'] / 1e6:,.1f}", file["sha256"][:16])
     return table
 

@@ -165,11 +165,10 @@ def _step(one: FollowedWorker) -> str:
 
 def _table(snapshot: FollowedRun) -> "Table":
     from rich import box
-    from rich.markup import escape
     from rich.table import Table
 
     steps = "" if snapshot["steps"] is None else f" of {snapshot['steps']:,} steps"
-    title = f"{escape(snapshot['run'])}{steps}, {snapshot['state']}"
+    title = f"{snapshot['run']}{steps}, {snapshot['state']}"
     table = Table(box=box.SIMPLE, title=title, title_justify="left")
     is_asynchronous = any(one["staleness"] is not None for one in snapshot["workers"])
     headings = [
@@ -189,13 +188,13 @@ def _table(snapshot: FollowedRun) -> "Table":
         age = "" if one["time"] is None else f", {max(0.0, time.time() - one['time']):.0f} s ago"
         table.add_row(
             str(one["worker"]),
-            escape(one["host"]),
+            one["host"],
             _format(one["step"], ",d"),
             _format(one["loss"], ".3f"),
             _format(one["per_second"], ",.0f"),
             _format(one["merge_share"], ".0%"),
             *[_format(one["staleness"], "d")] * is_asynchronous,
-            f"{escape(one['said'])}{age}",
+            one["said"] + age,
         )
     return table
 

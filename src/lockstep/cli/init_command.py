@@ -202,7 +202,6 @@ def _print_result(
     notes: list[str],
 ) -> None:
     from rich import box
-    from rich.markup import escape
     from rich.table import Table
 
     from lockstep.cli.common import fold
@@ -221,7 +220,7 @@ def _print_result(
         first = [name, *counts]
         for look in [look for text in sources if text.role == name for look in text.looks]:
             encoding = str(look.encoding) if look.is_readable else "utf-8"
-            table.add_row(first[0], escape(fold(str(_shorten(look.path)), 20)), look.format, encoding, *first[1:])
+            table.add_row(first[0], fold(str(_shorten(look.path)), 20), look.format, encoding, *first[1:])
             first = [""] * 3
     console = SafeConsole(highlight=False, markup=False, soft_wrap=True)
     SafeConsole(highlight=False).print(table)

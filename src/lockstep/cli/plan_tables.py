@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 def score_table(scores: "Sequence[Score]") -> "Table":
     """Predicted and measured step times, and the errors of the predictions."""
-    from rich.markup import escape
 
     from lockstep.explain.formatting import seconds
 
@@ -22,7 +21,7 @@ def score_table(scores: "Sequence[Score]") -> "Table":
     for one in scores:
         mark = "" if one.is_inside else " *"
         times = (seconds(one.predicted), f"{seconds(one.low)} to {seconds(one.high)}", seconds(one.measured))
-        table.add_row(one.name, escape(one.link), f"{one.workers:,}", *times, f"{one.error:+.1%}{mark}")
+        table.add_row(one.name, one.link, f"{one.workers:,}", *times, f"{one.error:+.1%}{mark}")
     table.caption = "time of a step; * the measurement is outside of the interval"
     return table
 
@@ -69,10 +68,9 @@ def _cells(row: "PlanRow") -> list[str]:
 def _table(title: str, left: list[str], right: list[str]) -> "Table":
     """A table that fits into 80 columns: names break between words, figures never break."""
     from rich import box
-    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE, title=escape(title), title_justify="left", title_style="bold", caption_justify="left")
+    table = Table(box=box.SIMPLE, title=title, title_justify="left", title_style="bold", caption_justify="left")
     table.pad_edge, table.collapse_padding = False, True
     for head in left:
         table.add_column(head, min_width=min(14, max(6, len(head))))

@@ -27,6 +27,8 @@ def prove(
     proof would need. The result is written to proof.json in the run folder, and the report includes it. The run itself
     does not change. Do not train it at the same time.
     """
+    from rich.text import Text
+
     from lockstep.cli.common import print_json
     from lockstep.lab.prove import prove
     from lockstep.safe_console import SafeConsole
@@ -36,4 +38,4 @@ def prove(
     if as_json:
         print_json(proof.as_dict())
         return
-    SafeConsole().print(f"[bold]{proof.verdict}[/bold] Ablation: {proof.sentence}.", highlight=False)
+    SafeConsole().print(Text.assemble((proof.verdict, "bold"), f" Ablation: {proof.sentence}."))

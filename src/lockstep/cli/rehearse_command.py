@@ -122,7 +122,12 @@ class _Progress:
 
         from lockstep.safe_console import SafeConsole
 
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
         self._bar = Progress(*columns, console=SafeConsole(stderr=True), transient=True)
         self._task = self._bar.add_task(f"{title}: starting", total=goal)
         self._title, self._journal, self._read, self._rest = title, run / "journal" / "worker-0000.jsonl", 0, ""
@@ -154,12 +159,11 @@ class _Progress:
 
 def _table(rehearsal: "Rehearsal") -> "Table":
     from rich import box
-    from rich.markup import escape
     from rich.table import Table
 
     from lockstep.explain.formatting import bits, count, megabytes, milliseconds, share
 
-    table = Table(box=box.SIMPLE, show_header=False, title=f"Rehearsal: {escape(rehearsal.cluster)}")
+    table = Table(box=box.SIMPLE, show_header=False, title=f"Rehearsal: {rehearsal.cluster}")
     table.title_justify = "left"
     table.add_column(style="dim")
     table.add_column()
@@ -175,5 +179,5 @@ def _table(rehearsal: "Rehearsal") -> "Table":
     if rehearsal.wire_bits is not None:
         of = f", {share(rehearsal.link_share)} of its link" if rehearsal.link_share is not None else ""
         table.add_row("rate", f"{bits(rehearsal.wire_bits)} while gradients were under way{of}")
-    table.add_row("run", escape(rehearsal.run))
+    table.add_row("run", rehearsal.run)
     return table

@@ -17,7 +17,7 @@ def removed(
     """Show which training pairs cleaning removed: how many for each reason, then the first of them with file and line."""
     from itertools import islice
 
-    from rich.markup import escape
+    from rich.text import Text
 
     from lockstep.cli.common import print_json
     from lockstep.cli.describe_command import read_facts
@@ -38,11 +38,12 @@ def removed(
         return
     console = SafeConsole(soft_wrap=True)
     total = sum(facts["removed"].values())
-    console.print(f"[bold]{escape(str(folder))}[/]: {total:,} of {facts['read']:,} training pairs were removed")
+    numbers = f": {total:,} of {facts['read']:,} training pairs were removed"
+    console.print(Text.assemble((str(folder), "bold"), numbers))
     for name, count in facts["removed"].items():
         console.print(f"  {name:12}{count:>10,}")
     for row in shown:
-        console.print(f"\n{row.reason}  {escape(row.file)}, line {row.line:,}", highlight=False)
+        console.print(f"\n{row.reason}  {row.file}, line {row.line:,}", highlight=False)
         console.print(f"  {row.source}\n  {row.target}", markup=False, highlight=False)
     left = facts["removed"].get(reason, 0) if reason else total
     if not every and left > EXAMPLES:

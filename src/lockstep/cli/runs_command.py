@@ -35,7 +35,6 @@ def list_runs(
 ) -> None:
     """List the runs in a folder: state, step, best score and speed."""
     from rich import box
-    from rich.markup import escape
     from rich.table import Table
 
     from lockstep.cli.common import fold, print_json
@@ -55,8 +54,8 @@ def list_runs(
     for heading in facts:
         table.add_column(heading, justify="left" if heading == "state" else "right", no_wrap=True)
     for summary, row in zip(summaries, rows, strict=True):
-        table.add_row(escape(fold(summary.run, width)), *row)
-    console.print(table if summaries else f"There are no runs in {escape(str(folder))}.")
+        table.add_row(fold(summary.run, width), *row)
+    console.print(table if summaries else f"There are no runs in {folder}.")
 
 
 def _list_facts(summary: "Summary") -> list[str]:

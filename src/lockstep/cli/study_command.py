@@ -256,20 +256,17 @@ def _numbers(text: str, option: str) -> list[int]:
 
 def _print(console: "Console", table: "Table") -> None:
     from rich import box
-    from rich.markup import escape
     from rich.table import Table as Drawn
 
     if not table.rows:
         console.print(f"{table.title}.", style="bold", highlight=False, markup=False)
         return
-    drawn = Drawn(
-        box=box.SIMPLE_HEAD, title=escape(table.title), title_justify="left", title_style="bold", pad_edge=False
-    )
+    drawn = Drawn(box=box.SIMPLE_HEAD, title=table.title, title_justify="left", title_style="bold", pad_edge=False)
     for place, head in enumerate(table.heads):
         justify: Literal["left", "right"] = "left" if table.words or not place else "right"
         drawn.add_column(_head(head), justify=justify, overflow="fold", no_wrap=bool(place) and not table.words)
     for row in table.rows:
-        drawn.add_row(*(escape(value) for value in row))
+        drawn.add_row(*row)
     console.print(drawn)
     if table.note:
         console.print(table.note, style="dim", highlight=False, markup=False)
@@ -289,7 +286,12 @@ class _StudyProgress:
     def __init__(self, console: "Console") -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-        columns = (MofNCompleteColumn(), BarColumn(bar_width=24), TimeElapsedColumn(), TextColumn("{task.description}"))
+        columns = (
+            MofNCompleteColumn(),
+            BarColumn(bar_width=24),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}", markup=False),
+        )
         self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._task = self._bar.add_task("", total=None)
         self._trial = ""

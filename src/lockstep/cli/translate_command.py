@@ -245,7 +245,12 @@ class _FileProgress:
 
         size = _measure_file(read)
         self._is_file = size is not None or is_named  # the size of compressed text is not known
-        columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+        columns = (
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.description}", markup=False),
+            TimeRemainingColumn(),
+        )
         is_hidden = not self._is_file or size == 0 or not sys.stderr.isatty() or write.isatty()
         self._bar = Progress(*columns, console=SafeConsole(stderr=True), transient=True, disable=is_hidden)
         self._task = self._bar.add_task("starting", total=size)

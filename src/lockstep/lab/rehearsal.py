@@ -16,6 +16,7 @@ from lockstep.explain.measures.bottleneck import find_bottleneck
 from lockstep.explain.reading.measured_steps import MeasuredSteps
 from lockstep.explain.reading.record import Record
 from lockstep.explain.summary import summarise_record
+from lockstep.job_secret import make_secret_environment
 from lockstep.lab.emulated_network import INTERFACE, EmulatedHost, EmulatedNetwork, parse_rate
 from lockstep.launch.run_all import Program, run_all
 
@@ -123,8 +124,9 @@ def rehearse(
             meter.read()
             on_poll()
 
+        secret = make_secret_environment()
         programs = [
-            _make_program(host, number, cluster, run, config, settings, is_complete)
+            _make_program(host, number, cluster, run, config, settings, is_complete, secret)
             for number, host in enumerate(network.members)
         ]
         errors = run_all(programs, poll)
@@ -142,6 +144,7 @@ def _make_program(
     config: Path,
     settings: list[str],
     is_complete: bool,
+    secret: dict[str, str],
 ) -> Program:
     """Returns the torchrun command of a host. The hosts of servers have the last numbers."""
     count = cluster.workers + cluster.servers
@@ -160,6 +163,7 @@ def _make_program(
         "NCCL_SOCKET_IFNAME": INTERFACE,
         "OMP_NUM_THREADS": str(threads),
         "LOCKSTEP_WITHOUT": "" if is_complete else "nothing",
+        **secret,
     }
     return Program(host.command([*torchrun, "-m", "lockstep", "--", *words]), environment)
 

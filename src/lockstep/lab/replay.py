@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from lockstep.config import RunConfig, load
 from lockstep.errors import LockstepError
-from lockstep.files import read_json
+from lockstep.files import damaged, read_json
 from lockstep.run.directory import RunDirectory
 from lockstep.tasks.classification import Classification
 from lockstep.tasks.make_task import make_task
@@ -26,9 +26,14 @@ def open_task(folder: Path) -> tuple[Task, RunConfig]:
     if choices is None or data is None:
         missing = run.data.name if data is None else run.choices.name
         raise LockstepError(f"{folder} is not a run: it has no {missing}.", "Name a folder of `lockstep train`.", 2)
-    batch = config.batch.model_copy(update=choices["batch"])
+    try:
+        batch = type(config.batch).model_validate(config.batch.model_dump() | choices["batch"])
+    except (KeyError, TypeError, ValueError):
+        raise damaged(run.choices, "batch is missing or wrong") from None
+    if not isinstance(data.get("digest"), str):
+        raise damaged(run.data, "digest is missing or wrong")
     task = make_task(config.model_copy(update={"batch": batch}))
-    expected, actual = str(data["digest"]), str(task.data_facts["digest"])
+    expected, actual = data["digest"], str(task.data_facts["digest"])
     if actual != expected:
         raise LockstepError(
             f"The corpus is not the one that {folder} was trained on (digest {expected[:12]}, now {actual[:12]}).",

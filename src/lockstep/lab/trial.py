@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 
 from lockstep.errors import LockstepError
+from lockstep.job_secret import make_secret_environment
 from lockstep.lab.emulated_network import INTERFACE, EmulatedNetwork
 from lockstep.launch.run_all import Program, run_all
 from lockstep.run.journal import Line, read
@@ -57,6 +58,7 @@ def run_trial(
     words = ["train", str(config), *settings, "--run", str(run)]
     program = [sys.executable, "-m", "lockstep", *words]
     environment = {"LOCKSTEP_WITHOUT": without, "TMPDIR": str(run.parent)}  # temporary files go with the trial
+    environment |= make_secret_environment()
     if network is None:
         programs = [Program([*program, "--workers", str(workers)], environment)]
     else:

@@ -8,13 +8,14 @@ import importlib.util
 import uuid
 from pathlib import Path
 
-from lockstep import job_secret
 from lockstep.errors import LockstepError, missing
+from lockstep.job_secret import make_secret_environment
 from lockstep.launch.fixed import STOP_SECONDS, choose_threads, find_free_port
 from lockstep.launch.fork_server import ForkServer, Target
 from lockstep.launch.launch_folder import make_launch_folder
 from lockstep.launch.supervisor import ChildProcess, Supervisor
 from lockstep.notices import warn
+from lockstep.run import environment_variables
 
 MAX_EARLY_DEATHS = 3
 """A worker that died this many times in a row before its first step is not restarted."""
@@ -118,7 +119,8 @@ def launch_elastic(
             "TORCHFT_LIGHTHOUSE": f"http://127.0.0.1:{port}",
             "LOCKSTEP_LAUNCH": uuid.uuid4().hex,
             "LOCKSTEP_START": folder,
-            **job_secret.make_environment(),
+            "GLOO_SOCKET_IFNAME": environment_variables.socket_interface("gloo") or "lo",  # nobody else can connect
+            **make_secret_environment(),
         }
         launched = ElasticWorkers(
             supervisor, server, workers, lighthouse, max_restarts, dead_after_seconds, environment

@@ -11,9 +11,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep import job_secret
 from lockstep.errors import LockstepError, PortTaken
 from lockstep.heartbeat import read_heartbeat
+from lockstep.job_secret import make_secret_environment
 from lockstep.launch.describe_death import describe_death
 from lockstep.launch.describe_stall import Stall
 from lockstep.launch.fault_journal import FaultJournal
@@ -142,7 +142,7 @@ def _launch_once(server: ForkServer, launch: FixedLaunch, port: int, deaths: Dea
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "GLOO_SOCKET_IFNAME": environment_variables.socket_interface("gloo") or "lo",  # nobody else can connect
-        **job_secret.make_environment(),
+        **make_secret_environment(),
         **deaths.environment,
     }
     with make_launch_folder() as name:

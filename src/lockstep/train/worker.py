@@ -75,9 +75,9 @@ def _join_and_train(config: RunConfig, place: str | Path) -> str:
     heartbeat.open_heartbeat()
     servers = config.strategy.servers if config.strategy.name == "server" else 0
     elastic = config.strategy.name == "resilient"
-    team = join(config.train.device, config.train.timeout_seconds, servers, elastic)
-    touched()
     try:
+        team = join(config.train.device, config.train.timeout_seconds, servers, elastic)
+        touched()
         if team.serving:
             from lockstep.parallel.server.parameter_server import serve
             from lockstep.train.step import choose_optimizer
@@ -88,11 +88,12 @@ def _join_and_train(config: RunConfig, place: str | Path) -> str:
         else:
             reason = _enter_and_train(config, RunDirectory(working_folder(place), str(place)), team, place)
     except RuntimeError as error:
+        rank = environment_variables.rank()
         if _out_of_memory(error):
-            raise _too_large(team.rank, config) from error
+            raise _too_large(rank, config) from error
         text, signs = str(error), ("Connection", "peer", "gloo", "Timed out", "NCCL", "Broken pipe")
-        if team.size + team.servers > 1 and any(sign in text for sign in signs):
-            raise LostPeer(team.rank, text) from error
+        if environment_variables.world_size() > 1 and any(sign in text for sign in signs):
+            raise LostPeer(rank, text) from error
         raise
     team.close()
     return reason

@@ -30,7 +30,7 @@ class ConsoleProgress:
             self._bar = Progress(
                 TextColumn("step {task.completed:,}/{task.total:,}"),
                 BarColumn(bar_width=24),
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 console=self._console,
                 refresh_per_second=4,
             )

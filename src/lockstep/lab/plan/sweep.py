@@ -16,6 +16,7 @@ from pydantic import JsonValue
 
 from lockstep.errors import LockstepError
 from lockstep.files import read_json, write_json
+from lockstep.job_secret import make_secret_environment
 from lockstep.lab.emulated_network import EmulatedNetwork
 from lockstep.lab.plan.costs import LinkModel
 from lockstep.lab.trial import make_rank_environment
@@ -53,8 +54,9 @@ def measure_link(rate: str | None, name: str | None = None) -> LinkModel:
     with EmulatedNetwork(2, rate) as network, tempfile.TemporaryDirectory(prefix="lockstep-plan-") as folder:
         result = Path(folder) / "link.json"
         program = [sys.executable, "-m", "lockstep.lab.plan.sweep", str(result)]
+        shared = make_secret_environment() | {"OMP_NUM_THREADS": "1"}
         programs = [
-            Program(host.command(program), make_rank_environment(rank, network) | {"OMP_NUM_THREADS": "1"})
+            Program(host.command(program), make_rank_environment(rank, network) | shared)
             for rank, host in enumerate(network.members)
         ]
         errors, facts = run_all(programs), read_json(result)

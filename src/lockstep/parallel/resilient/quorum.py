@@ -14,22 +14,28 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypedDict
 from urllib.parse import urlsplit
 
 import torch.distributed as dist
+import torchft.manager
 from torch import Tensor
 from torch.distributed.distributed_c10d import AllreduceOptions
 from torchft import Manager, ProcessGroupGloo, ProcessGroupNCCL
-from torchft.checkpointing import HTTPTransport
+from torchft.checkpointing import HTTPTransport, http_transport
 from torchft.checkpointing._serialization import _streaming_load
-from torchft.coordination import LighthouseClient
+from torchft.coordination import LighthouseClient, ManagerServer
 from torchft.manager import REPLICA_ID_KEY
 
 from lockstep import stderr_log
+from lockstep.challenge import check_members
 from lockstep.errors import LockstepError
+from lockstep.job_secret import read_secret
 from lockstep.parallel.strategy import Context
 from lockstep.run import environment_variables
+from lockstep.signed_store import SignedStore
+from lockstep.team import LOOPBACK, serve_loopback_store
 
 MAX_FAILURES = 10
 """Quorums or exchanges that may fail in a row before a worker gives up."""
@@ -49,7 +55,9 @@ class PeerState(TypedDict):
 
 
 class _Recorded:
-    """Records for which workers a process group was made."""
+    """Records for which workers a process group was made, and lets them prove that they belong to the job."""
+
+    device = "cpu"
 
     participants: tuple[int, ...] = ()
     made = 0
@@ -70,6 +78,11 @@ class _Recorded:
         super().configure(  # type: ignore[misc]
             store_addr, replica_id, rank, world_size, quorum_id, group_rank, group_world_size, global_ranks
         )
+        check_members(f"quorum {quorum_id}", self._pg, read_secret(), self.device)  # type: ignore[attr-defined]
+
+    def _create_pg(self, store: dist.Store, rank: int, world_size: int) -> dist.ProcessGroup:
+        self._signed_store = SignedStore(store, read_secret())  # torch needs this reference while it uses the store
+        return super()._create_pg(self._signed_store, rank, world_size)  # type: ignore[misc]
 
 
 class _Gloo(_Recorded, ProcessGroupGloo):  # type: ignore[misc]
@@ -77,7 +90,22 @@ class _Gloo(_Recorded, ProcessGroupGloo):  # type: ignore[misc]
 
 
 class _Nccl(_Recorded, ProcessGroupNCCL):  # type: ignore[misc]
-    pass
+    device = "cuda"
+
+
+class _LoopbackServer(ThreadingHTTPServer):
+    def __init__(self, address: object, handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__((LOOPBACK, 0), handler)
+
+
+def _listen_on_loopback() -> None:
+    """Lets torchft listen on this machine only. It has no setting for that, and would listen on all addresses."""
+    http_transport._IPv6HTTPServer = _LoopbackServer
+    torchft.manager.ManagerServer = _start_loopback_manager
+
+
+def _start_loopback_manager(bind: str, **arguments: object) -> ManagerServer:
+    return ManagerServer(bind=f"{LOOPBACK}:0", **arguments)
 
 
 class _Transport(HTTPTransport):  # type: ignore[misc]
@@ -129,7 +157,7 @@ class Quorum:
         self._lighthouse = address
         # A lighthouse on the loopback serves this machine only: no names have to be resolved.
         local = urlsplit(self._lighthouse).hostname in ("127.0.0.1", "localhost", "::1")
-        self._host = "127.0.0.1" if local else socket.gethostname()
+        self._host = LOOPBACK if local else socket.gethostname()
 
     @property
     def participants(self) -> tuple[int, ...]:
@@ -147,7 +175,11 @@ class Quorum:
         log.addHandler(logging.StreamHandler(os.fdopen(2, "w", closefd=False)))  # its Rust part writes there too
         log.propagate = False
         warnings.filterwarnings("ignore", message="The given buffer is not writable")  # torch, about received state
-        self._store = dist.TCPStore(self._host, 0, is_master=True, wait_for_workers=False)
+        if self._host == LOOPBACK:
+            _listen_on_loopback()
+            self._store = serve_loopback_store(0, timedelta(seconds=context.team.timeout_seconds))
+        else:
+            self._store = dist.TCPStore(self._host, 0, is_master=True, wait_for_workers=False)
         self._transport = _Transport(self._host, self._patience)
         patience = timedelta(seconds=CONNECT_SECONDS)
         self._group = (_Nccl if context.team.device.type == "cuda" else _Gloo)(timeout=patience)
