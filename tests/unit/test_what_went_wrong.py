@@ -1,6 +1,7 @@
 """The report's section about faults: made-up journals of workers and monitors."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from lockstep.explain.report import make, render_page, render_text
 from lockstep.explain.what_went_wrong import WhatWentWrong
+from lockstep.launch.fault_journal import FaultJournal
 from madeup import MadeUp
 
 STOPPED = (
@@ -53,7 +55,7 @@ def test_a_worker_that_continues_costs_the_time_it_stood_still(tmp_path: Path) -
     (row,) = section.rows
     assert (row.title, row.evidence) == ("Worker 1 stood still: its process was stopped", "established")
     assert (row.detail, row.action) == (STOPPED, "It continued by itself, and nothing was done.")
-    assert row.cost == "15.0 s"
+    assert row.cost == "15.0 s lost"
     assert section.summary.startswith("1 fault was noticed. It cost about 15.0 s, ")
     assert section.advice == [
         "Find out who stops processes there: a debugger, a batch system that suspends jobs, or a person (SIGSTOP)."
@@ -94,7 +96,7 @@ def test_a_restart_costs_the_pause_and_the_steps_that_are_computed_again(
     (row,) = explain(run).rows
     assert row.title == title
     assert row.action == "All workers were started again from the checkpoint of step 20."
-    assert row.cost.endswith(", 10 steps again")
+    assert row.cost.endswith(" lost, 10 steps computed again")
     text, page = render_text(make(run.folder)), render_page(make(run.folder))
     assert f"| {title} |" in text
     assert "10 steps were computed again" in text
@@ -110,7 +112,10 @@ def test_a_slow_worker_costs_its_share_of_the_time(tmp_path: Path) -> None:
     note(run, "slow worker", 1, since=begin, sentence=sentence, **facts)
     note(run, "slow worker ends", 1, since=begin, sentence=sentence, **facts)
     (row,) = explain(run).rows
-    assert (row.title, row.cost) == ("Worker 1 was slower than the others: other programs used its cores", "25.0 s")
+    assert (row.title, row.cost) == (
+        "Worker 1 was slower than the others: other programs used its cores",
+        "25.0 s lost",
+    )
 
 
 def test_a_launch_that_ends_without_a_word_is_a_fault(tmp_path: Path) -> None:
@@ -139,6 +144,15 @@ def test_a_restart_without_a_monitor_and_repeated_faults_have_one_row_each(tmp_p
         "3 times, steps 22 to 29",
         None,
     )
+
+
+def test_the_moment_of_a_stall_survives_the_journal(tmp_path: Path) -> None:
+    """Other figures are journalled with seven digits, which are hours of a moment."""
+    begin = time.time()
+    FaultJournal(tmp_path).write_stall("stall", 1, time.monotonic() - 5.0, sentence=STOPPED)
+    (file,) = tmp_path.glob("monitor-*.jsonl")
+    line = json.loads(file.read_text())
+    assert begin - 5.1 < line["since"] < time.time() - 4.9
 
 
 def test_a_hostile_sentence_changes_neither_page_nor_terminal(tmp_path: Path) -> None:

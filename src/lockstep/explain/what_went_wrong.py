@@ -212,13 +212,6 @@ def _make_row(incident: Incident) -> FaultRow:
     title = title[:1].upper() + title[1:]
     if cause is not None and incident.evidence in ("established", "supported"):
         title += f": {cause[0]}"
-    again = f"{plural(incident.repeated, 'step')} again" if incident.repeated else ""
-    cost = "not known" if incident.lost is None else seconds(incident.lost)
-    return FaultRow(
-        incident.moment,
-        title,
-        incident.evidence,
-        incident.detail,
-        incident.action,
-        ", ".join(filter(None, (cost, again))),
-    )
+    cost = "cost not known" if incident.lost is None else f"{seconds(incident.lost)} lost"
+    again = f", {plural(incident.repeated, 'step')} computed again" if incident.repeated else ""
+    return FaultRow(incident.moment, title, incident.evidence, incident.detail, incident.action, f"{cost}{again}")

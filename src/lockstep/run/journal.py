@@ -60,6 +60,10 @@ class StepLine(TypedDict):
     staleness: NotRequired[int]
 
 
+MOMENTS = ("since",)
+"""Facts that are seconds since 1970."""
+
+
 def worker_file(folder: Path, rank: int) -> Path:
     return folder / f"worker-{rank:04d}.jsonl"
 
@@ -96,7 +100,8 @@ def append_line(path: Path, kind: str, **facts: Any) -> None:
 
 
 def _format_line(kind: str, facts: dict[str, Any]) -> str:
-    line = {"kind": kind, "time": round(time.time(), 3), **_plain(facts)}
+    moments = {name: round(facts[name], 3) for name in MOMENTS if name in facts}  # seven digits are hours
+    line = {"kind": kind, "time": round(time.time(), 3), **_plain(facts), **moments}
     return json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n"
 
 

@@ -16,6 +16,8 @@ from lockstep.run.standing import as_integer
 SLOW, SLOW_ENDS = "slow worker", "slow worker ends"
 CONTINUED = "continued"
 RESTARTED = "restarted"
+MOST_SECONDS = 7 * 86_400.0
+"""A moment that lies further back is none of our clock."""
 FATAL = ("died", "ended", "host lost")
 """What a monitor notes before a launch ends."""
 
@@ -47,7 +49,7 @@ def list_incidents(record: Record, absences: Sequence[Absence]) -> list[Incident
 def _list_of_monitors(record: Record) -> tuple[list[Incident], set[int]]:
     """Returns what monitors noted, and the numbers of the launches whose end that explains."""
     incidents, explained = list[Incident](), set[int]()
-    open_stalls: dict[int | None, Line] = {}
+    open_stalls, open_slow = dict[int | None, Line](), dict[int | None, Line]()
     for line in record.monitored_faults:
         what, rank = str(line.get("what", "")), as_integer(line.get("rank"))
         if what == "stall":
@@ -62,13 +64,14 @@ def _list_of_monitors(record: Record) -> tuple[list[Incident], set[int]]:
             incident, launch = _describe_end(record, line)
             incidents.append(incident)
             explained |= {launch.attempt} if launch is not None else set()
+        elif what == SLOW:
+            open_slow[rank] = line
         elif what == SLOW_ENDS:
+            open_slow.pop(rank, None)
             incidents.append(_describe_slow(line, float(line["time"])))
     incidents += [_describe_stall(line, None, "") for line in open_stalls.values()]
-    ended = {(line.get("rank"), line.get("since")) for line in record.monitored_faults if line.get("what") == SLOW_ENDS}
-    slow = [line for line in record.monitored_faults if line.get("what") == SLOW]
-    still = [line for line in slow if (line.get("rank"), line.get("since")) not in ended]
-    return incidents + [_describe_slow(line, None) for line in still], explained
+    incidents += [_describe_slow(line, None) for line in open_slow.values()]
+    return incidents, explained
 
 
 def _name(line: Line) -> str:
@@ -77,7 +80,9 @@ def _name(line: Line) -> str:
 
 
 def _get_since(line: Line) -> float:
-    return get_number(line.get("since")) or float(line["time"])
+    moment = float(line["time"])
+    since = get_number(line.get("since"))
+    return since if since is not None and moment - MOST_SECONDS < since <= moment else moment
 
 
 def _describe_stall(line: Line, until: float | None, action: str) -> Incident:
