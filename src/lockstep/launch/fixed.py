@@ -227,7 +227,10 @@ class Monitor:
 
     def describe_death(self, child: ChildProcess) -> str:
         """Says how a worker died that did not report why, and journals it."""
-        death = describe_death(child, self.kills, read_heartbeat(self._folder, child.rank), self._logs)
+        beats = {
+            rank: beat for rank in range(self._workers) if (beat := read_heartbeat(self._folder, rank)) is not None
+        }
+        death = describe_death(child, self.kills, beats, self._logs)
         facts = {"phase": death.phase, "step": death.step, "evidence": death.evidence, "sentence": death.sentence}
         self._journal.write("died", death.rank, **facts)
         return death.sentence

@@ -60,6 +60,7 @@ class StepLine(TypedDict):
     staleness: NotRequired[int]
 
 
+LAST_BYTES = 8192
 MOMENTS = ("since",)
 """Facts that are seconds since 1970."""
 
@@ -149,6 +150,13 @@ def lines(path: Path) -> Iterator[Line | None]:
             if not raw.strip():
                 continue
             yield parse_line(raw)
+
+
+def read_last_lines(path: Path) -> list[Line]:
+    """Returns the readable lines in the last few kilobytes of a journal file."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - LAST_BYTES))
+        return [line for raw in file if (line := parse_line(raw)) is not None]
 
 
 def parse_line(raw: bytes) -> Line | None:

@@ -143,7 +143,7 @@ def _count_repeated(record: Record, before: Launch, after: Launch) -> tuple[int,
 def _list_cut_off(record: Record, explained: set[int]) -> list[Incident]:
     """Returns the launches that ended without a word: the launcher or the machine was killed."""
     launches, incidents = record.launches, list[Incident]()
-    for launch, after in zip(launches, [*launches[1:], None], strict=True):
+    for launch, after in zip(launches, [*launches[1:], None], strict=False):
         is_last_and_alive = after is None and record.state != "cut off"
         if launch.reason or launch.attempt in explained or is_last_and_alive:
             continue
