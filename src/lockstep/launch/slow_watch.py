@@ -177,4 +177,4 @@ def _find_cause(own: _Measure, others: list[_Measure]) -> tuple[str, str]:
         return "supported", "other programs use its cores"
     if explains("computed"):
         return "supported", "its cores do less per second (a lower frequency, or a neighbour on the machine)"
-    return "unknown", "cause unknown"
+    return "unknown", "nothing that was seen explains it"
