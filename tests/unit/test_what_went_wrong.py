@@ -22,7 +22,7 @@ KILLED = (
 
 def note(run: MadeUp, what: str, rank: int | None, **facts: Any) -> None:
     """Adds a line to the monitor's file."""
-    line = {"kind": "fault", "time": run.now, "what": what, "host": "here", "rank": rank, **facts}
+    line = {"kind": "fault", "time": run.now, "what": what, "rank": rank, "host": "here"} | facts
     with (run.folder / "journal" / "monitor-here.jsonl").open("a") as file:
         file.write(json.dumps(line) + "\n")
 
@@ -49,7 +49,7 @@ def test_a_worker_that_continues_costs_the_time_it_stood_still(tmp_path: Path) -
     run.now += 10
     note(run, "stall", 1, since=begin, evidence="established", sentence=STOPPED)
     run.now += 5
-    note(run, "continued", 1, since=begin, evidence="established", sentence=STOPPED)
+    note(run, "continues", 1, since=begin, evidence="established", sentence=STOPPED)
     run.launch(range(21, 41), attempt=1)
     section = explain(run)
     (row,) = section.rows
@@ -102,6 +102,21 @@ def test_a_restart_costs_the_pause_and_the_steps_that_are_computed_again(
     assert "10 steps were computed again" in text
     assert title in page
     assert 'href="#faults"' in page
+
+
+def test_what_several_monitors_say_of_one_end_is_one_fault(tmp_path: Path) -> None:
+    run = MadeUp(tmp_path, hosts=["here", "there"])
+    run.launch(range(1, 31), stop=None)
+    begin, sentence = run.now, "Host there is lost: its monitor has not been heard for 10 s (supported)."
+    run.now += 10
+    note(run, "host lost", None, host="there", since=begin, evidence="supported", sentence=sentence)
+    note(run, "ended", 0, evidence=None, sentence=f"Worker 0 was ended. {sentence}")
+    run.launch(range(21, 22), attempt=2, resumed=20, stop=None)
+    run.write(0, "fault", what="restarted", detail=f"Worker 0 was ended. {sentence}", seconds=3.0)
+    run.launch(range(22, 41), attempt=2)
+    (incident,) = explain(run).incidents
+    assert (incident.who, incident.what, incident.repeated) == ("host there", "was not heard any more", 10)
+    assert incident.lost == pytest.approx(10 + 3.0 + 1.0)
 
 
 def test_a_slow_worker_costs_its_share_of_the_time(tmp_path: Path) -> None:

@@ -215,7 +215,7 @@ class Monitor:
         elif self._named is not None and self._watch.stall is None:
             who = "The workers continue" if self._named.rank is None else f"Worker {self._named.rank} continues"
             warn(f"{who}.")
-            self._write("continued", self._named)
+            self._write("continues", self._named)
             self._named = None
         if self._watch.is_over():
             self.ended = self._watch.stall

@@ -14,7 +14,7 @@ from lockstep.run.journal import Line
 from lockstep.run.standing import as_integer
 
 SLOW, SLOW_ENDS = "slow worker", "slow worker ends"
-CONTINUED = "continued"
+CONTINUES = "continues"
 RESTARTED = "restarted"
 MOST_SECONDS = 7 * 86_400.0
 """A moment that lies further back is none of our clock."""
@@ -42,7 +42,7 @@ def list_incidents(record: Record, absences: Sequence[Absence]) -> list[Incident
     incidents, explained = _list_of_monitors(record)
     incidents += [_describe_absence(absence) for absence in absences]
     incidents += _list_cut_off(record, explained)
-    incidents += _list_of_primary(record, {incident.detail for incident in incidents})
+    incidents += _list_of_primary(record, explained)
     return sorted(incidents, key=lambda incident: incident.moment)
 
 
@@ -54,29 +54,34 @@ def _list_of_monitors(record: Record) -> tuple[list[Incident], set[int]]:
         what, rank = str(line.get("what", "")), as_integer(line.get("rank"))
         if what == "stall":
             open_stalls[rank] = line
-        elif what == CONTINUED:
+        elif what == CONTINUES:
             stall = open_stalls.pop(rank, line)
             incidents.append(
-                _describe_stall(stall, float(line["time"]), "It continued by itself, and nothing was done.")
+                _describe_stall(record, stall, float(line["time"]), "It continued by itself, and nothing was done.")
             )
         elif what in FATAL:
             open_stalls.clear()
-            incident, launch = _describe_end(record, line)
-            incidents.append(incident)
-            explained |= {launch.attempt} if launch is not None else set()
+            incident, attempt = _describe_end(record, line)
+            if attempt not in explained:  # of several monitors, and of several workers that were ended, the first one
+                incidents.append(incident)
+            explained |= {attempt} if attempt is not None else set()
         elif what == SLOW:
             open_slow[rank] = line
         elif what == SLOW_ENDS:
             open_slow.pop(rank, None)
-            incidents.append(_describe_slow(line, float(line["time"])))
-    incidents += [_describe_stall(line, None, "") for line in open_stalls.values()]
-    incidents += [_describe_slow(line, None) for line in open_slow.values()]
+            incidents.append(_describe_slow(record, line, float(line["time"])))
+    incidents += [_describe_stall(record, line, None, "") for line in open_stalls.values()]
+    incidents += [_describe_slow(record, line, None) for line in open_slow.values()]
     return incidents, explained
 
 
-def _name(line: Line) -> str:
-    rank = as_integer(line.get("rank"))
-    return "the workers" if rank is None else f"worker {rank}"
+def _name(record: Record, line: Line) -> str:
+    """Names the worker, with its host where there are several, or the host."""
+    rank, host = as_integer(line.get("rank")), str(line.get("host") or "")
+    if line.get("what") == "host lost":
+        return f"host {host}".strip()
+    where = f" on {host}" if host and len(set(record.hosts)) > 1 else ""
+    return f"the workers{where}" if rank is None else f"worker {rank}{where}"
 
 
 def _get_since(line: Line) -> float:
@@ -85,47 +90,49 @@ def _get_since(line: Line) -> float:
     return since if since is not None and moment - MOST_SECONDS < since <= moment else moment
 
 
-def _describe_stall(line: Line, until: float | None, action: str) -> Incident:
+def _describe_stall(record: Record, line: Line, until: float | None, action: str) -> Incident:
     begin = _get_since(line)
     lost = None if until is None else max(0.0, until - begin)
-    sentence, evidence = str(line.get("sentence", "")), str(line.get("evidence", ""))
-    return Incident(begin, _name(line), "stood still", sentence, evidence, action, lost, until=until)
+    sentence, evidence = str(line.get("sentence") or ""), str(line.get("evidence") or "")
+    return Incident(begin, _name(record, line), "stood still", sentence, evidence, action, lost, until=until)
 
 
-def _describe_slow(line: Line, until: float | None) -> Incident:
+def _describe_slow(record: Record, line: Line, until: float | None) -> Incident:
     begin, share = _get_since(line), get_number(line.get("share")) or 0.0
     lost = None if until is None else share * (until - begin)
     action = "It was named; the run went on at its pace."
-    sentence, evidence = str(line.get("sentence", "")), str(line.get("evidence", ""))
-    return Incident(begin, _name(line), "was slower than the others", sentence, evidence, action, lost, until=until)
+    sentence, evidence = str(line.get("sentence") or ""), str(line.get("evidence") or "")
+    return Incident(
+        begin, _name(record, line), "was slower than the others", sentence, evidence, action, lost, until=until
+    )
 
 
-def _describe_end(record: Record, line: Line) -> tuple[Incident, Launch | None]:
-    """Returns the fault that ended a launch, with what the next launch made of it; and the launch that ended."""
+def _describe_end(record: Record, line: Line) -> tuple[Incident, int | None]:
+    """Returns the fault that ended a launch, with what the next launch made of it; and the number of the launch that
+    ended."""
     moment, begin = float(line["time"]), _get_since(line)
     what = {"died": "died", "ended": "stood still and was ended", "host lost": "was not heard any more"}[
         str(line["what"])
     ]
-    incident = Incident(begin, _name(line), what, str(line.get("sentence", "")), str(line.get("evidence", "")))
+    incident = Incident(
+        begin, _name(record, line), what, str(line.get("sentence") or ""), str(line.get("evidence") or "")
+    )
     before = [launch for launch in record.launches if launch.begin <= moment]
     later = [launch for launch in record.launches if launch.begin > moment]
     if not before or before[-1].reason:
         return replace(incident, lost=max(0.0, moment - begin)), None
-    restarts = record.primary.select_events("fault")
-    restart = next(
-        (one for one in restarts if one.get("what") == RESTARTED and one.get("detail") == incident.detail), None
-    )
     if not later:
         action = "" if record.state == "running" else "The training stopped."
-        return replace(incident, action=action, lost=max(0.0, moment - begin)), before[-1]
+        return replace(incident, action=action, lost=max(0.0, moment - begin)), before[-1].attempt
     repeated, again = _count_repeated(record, before[-1], later[0])
+    restart = _find_restart(record, later[0])
     lost = max(0.0, moment - begin) + again
     if restart is None:
         action = f"The training stopped, and was started again {_name_start(later[0])}."
-        return replace(incident, action=action, lost=lost, repeated=repeated), before[-1]
+        return replace(incident, action=action, lost=lost, repeated=repeated), before[-1].attempt
     lost += get_number(restart.get("seconds")) or 0.0
     action, until = f"All workers were started again {_name_start(later[0])}.", float(restart["time"])
-    return replace(incident, action=action, lost=lost, repeated=repeated, until=until), before[-1]
+    return replace(incident, action=action, lost=lost, repeated=repeated, until=until), before[-1].attempt
 
 
 def _name_start(launch: Launch) -> str:
@@ -147,7 +154,7 @@ def _list_cut_off(record: Record, explained: set[int]) -> list[Incident]:
         is_last_and_alive = after is None and record.state != "cut off"
         if launch.reason or launch.attempt in explained or is_last_and_alive:
             continue
-        if after is not None and _is_restart(record, after):
+        if after is not None and _find_restart(record, after) is not None:
             continue  # the line about the restart says more
         repeated, again = (0, 0.0) if after is None else _count_repeated(record, launch, after)
         action = "" if after is None else f"It was started again {_name_start(after)}."
@@ -161,10 +168,10 @@ def _list_cut_off(record: Record, explained: set[int]) -> list[Incident]:
     return incidents
 
 
-def _is_restart(record: Record, launch: Launch) -> bool:
-    """Whether this launch began with a line that says why the one before ended."""
+def _find_restart(record: Record, launch: Launch) -> Line | None:
+    """Returns the line with which a launch says that it replaces one whose worker had died."""
     restarts = [line for line in record.primary.select_events("fault") if line.get("what") == RESTARTED]
-    return any(launch.begin <= float(line["time"]) <= launch.end + 1.0 for line in restarts)
+    return next((line for line in restarts if launch.begin <= float(line["time"]) <= launch.end + 1.0), None)
 
 
 def _describe_absence(absence: Absence) -> Incident:
@@ -173,12 +180,14 @@ def _describe_absence(absence: Absence) -> Incident:
     return Incident(absence.lost, f"worker {absence.worker}", "was lost", absence.detail, "", action, lost)
 
 
-def _list_of_primary(record: Record, known: set[str]) -> list[Incident]:
+def _list_of_primary(record: Record, explained: set[int]) -> list[Incident]:
     """Returns the faults in the first worker's journal, those of one kind together."""
     groups: dict[str, list[Line]] = {}
+    pairs = zip(record.launches, record.launches[1:], strict=False)
+    known = [_find_restart(record, after) for before, after in pairs if before.attempt in explained]
     for line in record.primary.select_events("fault"):
         what, detail = str(line.get("what", "")), str(line.get("detail") or "")
-        if what == RESTARTED and detail in known:
+        if line in known:
             continue
         groups.setdefault(detail if what == RESTARTED else what, []).append(line)
     return [_describe_group(record, lines) for lines in groups.values()]
