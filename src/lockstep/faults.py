@@ -5,9 +5,9 @@ one check of an empty list.
 before its first restart. Several faults are separated by commas.
 Actions: `kill` (SIGKILL), `stop` (SIGSTOP), `term` (SIGTERM), `segv` (SIGSEGV), `abort` (SIGABRT), `orphan` (kills the
 parent process, and waits for its own end), `loop` (computes for ever), `sleep` (sleeps for ever), `gil` (sleeps for
-ever and never releases the interpreter), `nan` (the caller sets its gradient to NaN), `error` (raises), `slow`
-(`slow:phase=backward:rank=1:times=3` makes computation, or with `phase=input` the input, take three times as long;
-`ms=100` makes it take 0.1 s longer).
+ever and never releases the interpreter), `nan` (the caller sets its gradient to NaN), `skip` (with `phase=agree`: the
+caller leaves an exchange out), `error` (raises), `slow` (`slow:phase=backward:rank=1:times=3` makes computation, or
+with `phase=input` the input, take three times as long; `ms=100` makes it take 0.1 s longer).
 """
 
 import ctypes
@@ -25,6 +25,7 @@ PHASES = (
     "backward",
     "merge",
     "update",
+    "agree",
     "serve",
     "evaluate",
     "write",
@@ -74,7 +75,8 @@ def parse(text: str) -> list[Fault]:
             for key, value in values.items()
             if key in ("rank", "step", "restarts", "times", "ms") and value.isdigit()
         }
-        is_valid = action in (*_SIGNALS, *_HANGS, "orphan", "nan", "error", "slow") and values.get("phase") in PHASES
+        known = (*_SIGNALS, *_HANGS, "orphan", "nan", "skip", "error", "slow")
+        is_valid = action in known and values.get("phase") in PHASES
         if not is_valid or len(numbers) + 1 != len(pairs):
             raise ValueError(f"LOCKSTEP_FAULT: cannot read {part!r}")
         faults.append(Fault(action, values["phase"], **numbers))

@@ -43,12 +43,12 @@ class BatchShape:
 
     examples: int
     words: int  # on the target side
-    longest_source: int  # 0 for images
+    longest_source: int  # 0 where the task has no sentences
     longest_target: int
 
     def describe(self) -> str:
         if not self.longest_source:
-            return f"{self.examples:,} images"
+            return f"{self.examples:,} examples"
         return f"{self.examples:,} sentences, longest {self.longest_source}/{self.longest_target}, {self.words:,} words"
 
 

@@ -46,6 +46,30 @@ def test_text_has_enough_contrast(browser: Browser, trained: Path, scheme: str) 
         assert weak == []
 
 
+@pytest.fixture(scope="module")
+def faulty(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Trains with a worker that is killed once and returns the page."""
+    run = tmp_path_factory.mktemp("runs") / "faulty"
+    settings = ("train.steps=24", "train.checkpoint_every=8", "train.restarts=1")
+    fault = "kill:phase=backward:rank=1:step=12:restarts=0"
+    lockstep("train", tiny.config, *settings, "--workers", 2, "--run", run, fault=fault)
+    return run / "report.html"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [375, 1200])
+def test_what_went_wrong_can_be_read(browser: Browser, faulty: Path, width: int, scheme: str) -> None:
+    with open_page(browser, faulty, width, scheme) as page:
+        page.get_by_role("link", name="What went wrong").click()
+        section = page.locator("#faults")
+        assert section.locator("li strong").first.inner_text() == "Worker 1 died: somebody killed its process"
+        assert "All workers were started again from the checkpoint of step 8." in section.inner_text()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert [name for ratio, name in page.evaluate(CONTRAST) if ratio < 4.5] == []
+        section.scroll_into_view_if_needed()
+        save_screenshot(page, f"faults-{width}-{scheme}")
+
+
 def test_every_chart_has_its_figures_as_a_table(browser: Browser, trained: Path) -> None:
     with open_page(browser, trained) as page:
         for figure in page.locator("figure").all():

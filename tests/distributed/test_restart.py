@@ -48,11 +48,37 @@ def test_a_stopped_worker_is_named_and_replaced(tiny: Tiny, tmp_path: Path, unin
     assert weights(tmp_path / "run", 16) == uninterrupted
 
 
+def test_a_worker_that_skips_an_exchange_is_named(tiny: Tiny, tmp_path: Path, uninterrupted: dict[str, bytes]) -> None:
+    """Gloo ends the worker that gets its data."""
+    said = train(tiny, tmp_path / "run", fault="skip:phase=agree:rank=1:step=6:restarts=0")
+    assert re.search(r"Worker 1 skipped an exchange: it is in step 7 already\. Worker 0 .* SIGABRT", said)
+    assert weights(tmp_path / "run", 16) == uninterrupted
+
+
 def test_a_worker_that_dies_at_the_same_step_is_not_restarted_for_ever(tiny: Tiny, tmp_path: Path) -> None:
     said = train(tiny, tmp_path / "run", "train.restarts=9", fault="kill:phase=forward:rank=1:step=6", code=1)
     assert "Workers died 3 times at step 6." in said
     assert "lockstep data show RUN --step 6" in said
     assert said.count("All start again") == 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "sentence"),
+    [
+        ("segv:phase=backward", 1, r"was killed by SIGSEGV in backward of step 3, at at \(faults.py:\d+\); see logs/"),
+        (
+            "error:phase=forward",
+            1,
+            r"ended with exit code 1 in forward of step 3: RuntimeError: fault injected at forward, step 3, at at \(faults",
+        ),
+        ("term:phase=forward", 143, r"Stopped at step 3 and saved: worker 1 got SIGTERM, which was not sent to all\."),
+    ],
+)
+def test_the_sentence_about_a_death_has_the_place_and_the_cause(
+    tiny: Tiny, tmp_path: Path, fault: str, code: int, sentence: str
+) -> None:
+    said = train(tiny, tmp_path / "run", "train.restarts=0", fault=f"{fault}:rank=1:step=3", code=code)
+    assert re.search(sentence, said), said
 
 
 def test_a_mistake_that_a_worker_reports_is_no_reason_to_start_again(tiny: Tiny, tmp_path: Path) -> None:

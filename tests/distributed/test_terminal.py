@@ -68,10 +68,8 @@ def test_the_frames_after_a_lost_worker_are_in_the_logs(tiny: Tiny, tmp_path: Pa
         os.kill(pid, signal.SIGKILL)
         _, errors = launcher.communicate(timeout=60)
     shown = [line for line in errors.splitlines() if not OURS.match(line)]
-    assert shown == [
-        f"Error: Worker 0 (process {pid}) was killed by SIGKILL (out of memory?).",
-        "       Start the same command again: it continues from the last checkpoint.",
-    ]
+    assert shown[0].startswith(f"Error: Worker 0 (process {pid}) was killed by SIGKILL in ")
+    assert shown[1:] == ["       Start the same command again: it continues from the last checkpoint."]
     text = "".join(log.read_text() for log in (tmp_path / "logs").iterdir())
     assert "frame #0" in text
     assert (tmp_path / "logs" / "server-0000.log").exists()

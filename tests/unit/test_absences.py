@@ -47,9 +47,10 @@ def test_a_lost_worker_is_named_with_its_times(tmp_path: Path) -> None:
     report = make(run.folder)
     assert "Worker 1 was lost after step 10, at " in report.verdict[0]
     assert "2.00 s later." in report.verdict[0]
-    (faults,) = [table for table in report.appendix.tables if table.title == "Faults"]
-    assert faults.rows[0][1] == "worker 1 was lost"
-    assert "and back at" in faults.rows[0][2]
+    assert report.faults is not None
+    (row,) = report.faults.rows
+    assert row.title == "Worker 1 was lost"
+    assert "and back at" in row.detail
 
 
 def test_always_the_same_worker_is_said_only_where_it_is_true(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """How the death of a worker is explained, and what control groups say: made-up folders, and real processes."""
 
 import os
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +27,9 @@ def run_child(program: str, tmp_path: Path, kills: MemoryKills | None = None, lo
     """Runs a program to its end and returns how it died."""
     child = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
     child.wait()
-    return describe_death(ChildProcess("Worker 1", child, 1, tmp_path / "1.json"), kills or MemoryKills(), BEAT, logs)
+    return describe_death(
+        ChildProcess("Worker 1", child, 1, tmp_path / "1.json"), kills or MemoryKills(), {1: BEAT}, logs
+    )
 
 
 def test_a_kill_is_told_from_the_kernels_own(tmp_path: Path) -> None:
@@ -57,6 +61,27 @@ crash()
         in death.sentence
     )
     assert death.evidence == "established"
+
+
+MISMATCH = (
+    "[enforce fail at gloo/pair.cc:456] op.preamble.length <= op.nbytes. 31680 vs 8. Received data size is wrong."
+)
+SKIPPED = r"Worker 0 skipped an exchange: it is in step 61 already\. Worker 1 .* SIGABRT .* \(supported\)\."
+UNKNOWN = r"Worker 1 .* SIGABRT .*, because it got data of another exchange: .* \(which one is unknown\)\."
+
+
+@pytest.mark.parametrize(("steps", "culprit", "sentence"), [({0: 61, 1: 60}, 0, SKIPPED), ({0: 60, 1: 60}, 1, UNKNOWN)])
+def test_a_skipped_exchange_is_recognized_when_it_crashes_another_worker(
+    tmp_path: Path, steps: dict[int, int], culprit: int, sentence: str
+) -> None:
+    lines = f"  what():  {MISMATCH}\nFatal Python error: Aborted\n\nThread 0x7f (most recent call first):\n"
+    (tmp_path / "worker-0001.log").write_text(lines + '  File "/a/c10d.py", line 3252 in all_reduce\n')
+    child = subprocess.Popen([sys.executable, "-c", "import os; os.abort()"])
+    child.wait()
+    beats = {rank: Heartbeat(step, 3, "merge", 0.0, 0.1) for rank, step in steps.items()}
+    death = describe_death(ChildProcess("Worker 1", child, 1), MemoryKills(), beats, tmp_path)
+    assert death.rank == culprit
+    assert re.fullmatch(sentence, death.sentence)
 
 
 def test_an_exception_is_named_with_its_text_and_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +172,7 @@ b"x" * (1 << 30)
             assert child.poll() is None
         kills.look([child.pid])
         child.communicate(b"\n")
-        death = describe_death(ChildProcess("Worker 1", child, 1), kills, BEAT)
+        death = describe_death(ChildProcess("Worker 1", child, 1), kills, {1: BEAT})
     assert death.evidence == "established"
     assert (
         "was killed by SIGKILL in backward of step 60, by the kernel because memory ran out (established)."
@@ -162,7 +187,9 @@ def test_a_frozen_control_group_is_recognized() -> None:
             (folder / "cgroup.procs").write_text(str(child.pid))
             assert not read_state(child.pid).is_frozen
             (folder / "freezer.state").write_text("FROZEN")
-            state = read_state(child.pid)
+            deadline = time.monotonic() + 10
+            while not (state := read_state(child.pid)).is_frozen and time.monotonic() < deadline:
+                time.sleep(0.01)
             (folder / "freezer.state").write_text("THAWED")
         finally:
             child.kill()

@@ -56,7 +56,7 @@ def test_what_a_worker_says_of_itself_comes_before_lost_connections() -> None:
 def test_a_killed_worker_is_named_with_its_signal_and_not_who_lost_it() -> None:
     cause = failure(LOST.format(0), "time.sleep(0.5); os.kill(os.getpid(), signal.SIGKILL)")
     assert cause.message.startswith("Worker 1 (process ")
-    assert cause.message.endswith("was killed by SIGKILL (out of memory?).")
+    assert "was killed by SIGKILL, which a person or a program sent: the kernel has killed nothing" in cause.message
     assert "last checkpoint" in cause.remedy
 
 
@@ -85,12 +85,12 @@ def test_a_port_that_was_taken_meanwhile_is_chosen_again(monkeypatch: pytest.Mon
 def test_the_worker_that_failed_first_is_blamed() -> None:
     cause = failure("time.sleep(3); os.kill(os.getpid(), signal.SIGKILL)", "raise SystemExit(1)")
     assert cause.message.startswith("Worker 1 (process ")
-    assert cause.message.endswith("ended with exit code 1; see its message above.")
+    assert "ended with exit code 1 and did not say why: its code called exit(1)" in cause.message
 
 
 def test_the_log_of_a_worker_that_crashed_is_named() -> None:
     cause = failure("time.sleep(600)", "os.kill(os.getpid(), signal.SIGSEGV)")
-    assert cause.message.endswith("was killed by SIGSEGV; see logs/worker-0001.log in the run folder.")
+    assert "was killed by SIGSEGV; see logs/worker-0001.log in the run folder (established)." in cause.message
 
 
 def test_a_worker_that_hangs_after_another_s_end_is_not_left_behind(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_a_persistently_slow_worker_is_named_after_three_windows(workers: int) -
 @pytest.mark.parametrize(
     ("second", "cause", "evidence"),
     [
-        (Second(0.15, cpu=0.10), "cause unknown", "unknown"),
+        (Second(0.15, cpu=0.10), "nothing that was seen explains it", "unknown"),
         (Second(0.15, cpu=0.10, throttled=0.04), "its cgroup throttles it", "established"),
         (Second(0.15, cpu=0.10, queued=0.04), "other programs use its cores", "supported"),
         (Second(0.10, input=0.05), "it waits for its input", "supported"),

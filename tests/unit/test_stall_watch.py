@@ -230,7 +230,7 @@ def test_a_heartbeat_file_has_the_batch_and_the_work(tmp_path: Path) -> None:
     assert read_batch(tmp_path, 0) is None
     writer.note_batch(12, 140, 15, 17)
     assert read_batch(tmp_path, 0) == BatchShape(12, 140, 15, 17)
-    assert BatchShape(12, 12, 0, 0).describe() == "12 images"
+    assert BatchShape(12, 12, 0, 0).describe() == "12 examples"
     writer.note_work(100, 0.5, 0.25)
     writer.note_work(100, 1.5, 0.25)
     assert read_work(tmp_path, 0) == WorkDone(2, 200, 2.0, 0.5)

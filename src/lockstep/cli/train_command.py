@@ -249,6 +249,18 @@ def _score_tests(run: str | Path) -> bool:
     return True
 
 
+def _name_signalled(journal: Path) -> str:
+    """Returns which workers got the stop signal, if others did not: somebody sent it to them and not to the launcher."""
+    from lockstep.run.journal import read_last_lines
+
+    files = sorted(journal.glob("worker-*.jsonl"))
+    stops = [[line for line in read_last_lines(file) if line["kind"] == "stop"] for file in files]
+    signals = {rank: str(lines[-1]["signal"]) for rank, lines in enumerate(stops) if lines and lines[-1].get("signal")}
+    if not 0 < len(signals) < len(files):
+        return ""
+    return f": {' and '.join(f'worker {rank} got {name}' for rank, name in signals.items())}, which was not sent to all"
+
+
 def _close(run: str | Path, as_json: bool, show: bool, stop_signal: int | None, begin: float) -> None:
     """Prints the summary and writes the report. A run that a signal stopped ends with the exit code of that signal."""
     from dataclasses import replace
@@ -258,6 +270,7 @@ def _close(run: str | Path, as_json: bool, show: bool, stop_signal: int | None, 
     from lockstep.cli.report_command import write_closing_report
     from lockstep.explain.summary import summarise
     from lockstep.remote.place import working_folder
+    from lockstep.run.directory import RunDirectory
     from lockstep.safe_console import SafeConsole
 
     summary = replace(summarise(working_folder(run)), run=str(run))
@@ -278,5 +291,7 @@ def _close(run: str | Path, as_json: bool, show: bool, stop_signal: int | None, 
         print(f"Stopped at step {summary.step:,} and saved: {why}.", file=sys.stderr)
         sys.exit(TIME_IS_OVER)
     if summary.state == "stopped":
-        print(f"Stopped at step {summary.step:,} and saved. The same command continues from there.", file=sys.stderr)
+        alone = "" if stop_signal is not None else _name_signalled(RunDirectory(working_folder(run)).journal)
+        sentence = f"Stopped at step {summary.step:,} and saved{alone}. The same command continues from there."
+        print(sentence, file=sys.stderr)
         sys.exit(128 + signal.Signals[summary.stop_signal or "SIGTERM"])

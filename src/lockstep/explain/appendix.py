@@ -1,4 +1,4 @@
-"""The appendix of a report: workers, evaluations, launches, faults, settings, versions, and what could not be read."""
+"""The appendix of a report: workers, evaluations, launches, settings, versions, and what could not be read."""
 
 import json
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ class Appendix:
 
 def make_appendix(evidence: Evidence) -> Appendix:
     record = evidence.record
-    tables = [_list_workers(evidence), _list_evaluations(record), _list_launches(record), _list_faults(evidence)]
+    tables = [_list_workers(evidence), _list_evaluations(record), _list_launches(record)]
     versions = get_dict(record.environment.get("versions"))
     environment = {name: value for name, value in record.environment.items() if name != "versions"}
     return Appendix(
@@ -140,15 +140,6 @@ def _list_launches(record: Record) -> Table:
             )
         )
     return Table("Launches", ("launch", "began", "took", "setting", "steps", "resumed", "ended"), rows, words=True)
-
-
-def _list_faults(evidence: Evidence) -> Table:
-    faults = [(one.lost, f"worker {one.worker} was lost", one.detail) for one in evidence.absences]
-    for line in evidence.record.primary.select_events("fault"):
-        detail = line.get("detail") or (f"step {line['step']}" if "step" in line else "")
-        faults.append((float(line["time"]), str(line.get("what", "")), str(detail)))
-    rows = [(timestamp(moment), what, detail) for moment, what, detail in sorted(faults)[:MOST_ROWS]]
-    return Table("Faults", ("when", "what", "detail"), rows, words=True)
 
 
 def _list_notes(record: Record) -> list[str]:

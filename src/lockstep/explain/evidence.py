@@ -8,6 +8,7 @@ from lockstep.explain.measures.bottleneck import Bottleneck, find_bottleneck
 from lockstep.explain.measures.convergence import Convergence, judge_convergence
 from lockstep.explain.measures.disturbance import Disturbance, measure_disturbance
 from lockstep.explain.measures.exchange_traffic import ExchangeTraffic, measure_traffic
+from lockstep.explain.measures.incidents import Incident, list_incidents
 from lockstep.explain.measures.loss_gap import LossGap, judge_overfitting
 from lockstep.explain.measures.wall_time import WallTime, measure_wall_time
 from lockstep.explain.measures.worker_usage import WorkerUsage, measure_usage
@@ -32,6 +33,10 @@ class Evidence:
     @cached_property
     def absences(self) -> list[Absence]:
         return list_absences(self.record)
+
+    @cached_property
+    def incidents(self) -> list[Incident]:
+        return list_incidents(self.record, self.absences)
 
     @cached_property
     def wall_time(self) -> WallTime:

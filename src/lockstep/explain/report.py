@@ -34,6 +34,7 @@ from lockstep.explain.reading.record import Record
 from lockstep.explain.reference import ReferenceComparison, ReferenceFacts, compare
 from lockstep.explain.summary import Summary, summarise_record
 from lockstep.explain.verdict_sentences import write_verdict
+from lockstep.explain.what_went_wrong import FaultFacts, WhatWentWrong, explain_faults
 from lockstep.files import write_atomically
 from lockstep.run.directory import RunDirectory
 from lockstep.terminal_text import strip_controls
@@ -66,6 +67,7 @@ class ReportFacts(TypedDict):
     answers: list[AnswerFacts]
     fine_tuning: FineTuningFacts | None
     reference: ReferenceFacts | None
+    faults: FaultFacts | None
     advice: list[AdviceFacts]
     appendix: AppendixFacts
 
@@ -83,6 +85,7 @@ class Report:
     proof: ProofSection | None
     fine_tuning: FineTuning | None
     comparison: ReferenceComparison | None
+    faults: WhatWentWrong | None
     advice: list[Advice]
     appendix: Appendix
 
@@ -99,6 +102,7 @@ class Report:
             "answers": [answer.facts(number) for number, answer in enumerate(self.answers, 1)],
             "fine_tuning": self.fine_tuning.facts() if self.fine_tuning else None,
             "reference": self.comparison.facts() if self.comparison else None,
+            "faults": self.faults.facts() if self.faults else None,
             "advice": [advice.facts() for advice in self.advice],
             "appendix": self.appendix.facts(),
         }
@@ -126,6 +130,7 @@ def make(path: Path, name: str | None = None, running: bool | None = None) -> Re
         proof=proof,
         fine_tuning=fine_tuning,
         comparison=compare(record),
+        faults=explain_faults(evidence),
         advice=list_advice(evidence),
         appendix=make_appendix(evidence),
     )

@@ -2,6 +2,7 @@
 
 import re
 import signal
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from lockstep.launch.memory_kills import MemoryKills
 from lockstep.launch.supervisor import ChildProcess
 
 LOG_BYTES = 50_000
+MOST_CHARACTERS = 120
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 
 
@@ -25,13 +27,26 @@ class Death:
     step: int = 0
 
 
+@dataclass(frozen=True)
+class Crash:
+    """What is known of a crash in C++."""
+
+    line: str = ""  # the innermost one of Python
+    text: str = ""  # of the exception
+
+    @property
+    def is_mismatch(self) -> bool:
+        """Did Gloo get data of another exchange?"""
+        return "match expected size" in self.text or "preamble" in self.text
+
+
 def describe_death(
-    child: ChildProcess, kills: MemoryKills, beat: Heartbeat | None = None, logs: Path | None = None
+    child: ChildProcess, kills: MemoryKills, beats: Mapping[int, Heartbeat], logs: Path | None = None
 ) -> Death:
-    """Returns how a child died that did not report a mistake of the user. `logs` is the run's folder of that name."""
-    reported = child.read_error()
-    place = "" if beat is None else f" in {name_place(beat)}"
-    begin, code = f"{child.describe_exit()}{place}", child.exit_code
+    """Returns how a child died that did not report a mistake of the user. `beats` are the last ones of all workers, `logs`
+    is the run's folder of that name."""
+    reported, beat = child.read_error(), beats.get(child.rank)
+    begin, code = f"{child.describe_exit()}{'' if beat is None else f' in {name_place(beat)}'}", child.exit_code
     phase, step = ("", 0) if beat is None else (beat.phase, beat.step)
     evidence = "established"
     if reported is not None:
@@ -43,9 +58,23 @@ def describe_death(
         evidence, sentence = "supported", f"{begin} and did not say why: its code called exit({code})"
     else:
         log = _name_log(child)
-        line = _find_crash_line(logs / log) if logs is not None and -(code or 0) in CRASHES else ""
-        sentence = f"{begin}{f', at {line}' * bool(line)}; see logs/{log} in the run folder"
+        crash = _read_crash(logs / log) if logs is not None and -(code or 0) in CRASHES else Crash()
+        if crash.is_mismatch and beat is not None:
+            return _describe_mismatch(child.rank, begin, beat, beats)
+        at, text = f", at {crash.line}" * bool(crash.line), f": {crash.text}" * bool(crash.text)
+        sentence = f"{begin}{at}{text}; see logs/{log} in the run folder"
     return Death(child.rank, evidence, f"{sentence} ({evidence}).", phase, step)
+
+
+def _describe_mismatch(rank: int, begin: str, beat: Heartbeat, beats: Mapping[int, Heartbeat]) -> Death:
+    """A worker got data of another exchange than its own. One that is a step ahead of it skipped an exchange."""
+    ahead = [(other, one.step) for other, one in beats.items() if one.step > beat.step]
+    died = f"{begin}, because it got data of another exchange"
+    if len(ahead) != 1:
+        return Death(rank, "unknown", f"{died}: some worker skipped one (which one is unknown).", beat.phase, beat.step)
+    culprit, step = ahead[0]
+    sentence = f"Worker {culprit} skipped an exchange: it is in step {step:,} already. {died} (supported)."
+    return Death(culprit, "supported", sentence, beat.phase, beat.step)
 
 
 def _explain_kill(judgement: str) -> tuple[str, str]:
@@ -62,12 +91,18 @@ def _name_log(child: ChildProcess) -> str:
     return f"{kind}-{int(number):04d}.log"
 
 
-def _find_crash_line(log: Path) -> str:
-    """Returns the innermost Python line of the crash that `faulthandler` wrote last."""
+def _read_crash(log: Path) -> Crash:
+    """Reads what C++ and `faulthandler` wrote about the last crash. A thread without Python has no lines of its own: then
+    those of the main thread, which is the last one, count."""
     try:
         text = log.read_bytes()[-LOG_BYTES:].decode(errors="replace")
     except OSError:
-        return ""
-    _, is_found, crash = text.rpartition("Current thread ")
-    line = re.search(r'^ +File "([^"]+)", line (\d+) in (\S+)', crash, re.MULTILINE) if is_found else None
-    return f"{line[3]} ({Path(line[1]).name}:{line[2]})" if line else ""
+        return Crash()
+    before, is_found, stacks = text.rpartition("Fatal Python error")
+    if not is_found:
+        return Crash()
+    what = re.search(r"what\(\): +(?:\[enforce fail at [^]]*\] )?(.*)", before.rpartition("Fatal Python error")[2])
+    own = stacks.rpartition("Current thread " if "Current thread " in stacks else "\nThread ")[2]
+    line = re.search(r'^ +File "([^"]+)", line (\d+) in (\S+)', own, re.MULTILINE)
+    place = f"{line[3]} ({Path(line[1]).name}:{line[2]})" if line else ""
+    return Crash(place, what[1][:MOST_CHARACTERS] if what else "")

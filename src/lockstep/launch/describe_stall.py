@@ -18,6 +18,8 @@ PHASE_NAMES = {
     "score": "an evaluation",
     "save": "a save",
 }
+WAITING_SECONDS = 1.0
+"""A worker that is in an exchange for so long waits for another one."""
 CLEAR_SECONDS = 0.1
 """In an evaluation, a last beat that is older by less than this does not show who is behind."""
 
@@ -60,7 +62,7 @@ def describe_stall(
         if rank == skipper
         else state.describe(before.get(rank), bool(stack.holder) and not stack.holder_name)
     )
-    victims = tuple(other for other in sorted(late) if other != rank)
+    victims = tuple(other for other in sorted(beats) if other != rank and (other in late or _waits(beats[other], now)))
     waiting = f" {_list_workers(victims)} {'waits' if len(victims) == 1 else 'wait'} for it." if victims else ""
     batch = (batches or {}).get(rank)
     sentence = (
@@ -70,6 +72,11 @@ def describe_stall(
         f"{what}{_describe_place(stack)} ({evidence}).{waiting}{_add_memory(state)}"
     )
     return Stall(rank, beat.time, evidence, sentence, beat.phase, beat.step, victims)
+
+
+def _waits(beat: Heartbeat, now: float) -> bool:
+    """Does this worker wait in an exchange, although it is not late yet?"""
+    return beat.phase == "merge" and now - beat.time > WAITING_SECONDS
 
 
 def _describe_unknown(late: dict[int, Heartbeat], now: float, host: str) -> Stall:

@@ -217,7 +217,7 @@ class Monitor:
         elif self._named is not None and self._watch.stall is None:
             who = "The workers continue" if self._named.rank is None else f"Worker {self._named.rank} continues"
             warn(f"{who}.")
-            self._write("continued", self._named)
+            self._write("continues", self._named)
             self._named = None
         if self._watch.is_over():
             self.ended = self._watch.stall
@@ -229,7 +229,10 @@ class Monitor:
 
     def describe_death(self, child: ChildProcess) -> str:
         """Says how a worker died that did not report why, and journals it."""
-        death = describe_death(child, self.kills, read_heartbeat(self._folder, child.rank), self._logs)
+        beats = {
+            rank: beat for rank in range(self._workers) if (beat := read_heartbeat(self._folder, rank)) is not None
+        }
+        death = describe_death(child, self.kills, beats, self._logs)
         facts = {"phase": death.phase, "step": death.step, "evidence": death.evidence, "sentence": death.sentence}
         self._journal.write("died", death.rank, **facts)
         return death.sentence

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lockstep.launch.control_group import ControlGroup, count_memory_kills, find_control_group
 
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 2.0
 RECENT_SECONDS = 120.0
 KERNEL_LOG = Path("/dev/kmsg")
 
@@ -22,7 +22,7 @@ class MemoryKills:
         self._last_look = 0.0
 
     def look(self, pids: Iterable[int]) -> None:
-        """Counts in the control groups of these processes, at most once a second: a dead process has no group any more."""
+        """Counts in the control groups of these processes, now and then: a dead process has no group any more."""
         if time.monotonic() - self._last_look < LOOK_SECONDS:
             return
         self._last_look = time.monotonic()

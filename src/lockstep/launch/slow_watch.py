@@ -8,8 +8,8 @@ medians, so that no pause and no evaluation makes a worker slow.
 import time
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from statistics import median
+from dataclasses import dataclass, field, replace
+from statistics import mean, median
 
 from lockstep.heartbeat import WorkDone
 from lockstep.launch.processor_use import ProcessorUse
@@ -24,7 +24,7 @@ LIKELY = 0.5
 
 @dataclass(frozen=True)
 class SlowWorker:
-    """`share` is the part of every step that the others waited for it."""
+    """`share` is the part of the time in which the others waited for it, over all its slow windows so far."""
 
     rank: int
     since: float  # of the machine's monotonic clock
@@ -95,6 +95,7 @@ class SlowWatch:
         self._slow_since: dict[int, float] = {}  # when the first of its slow windows in a row began
         self._slow_windows: dict[int, int] = defaultdict(int)
         self._fast_windows: dict[int, int] = defaultdict(int)
+        self._shares: dict[int, list[float]] = defaultdict(list)  # of its slow windows
         self.named: dict[int, SlowWorker] = {}
 
     def check(self, looks: Mapping[int, Look], now: float | None = None) -> tuple[list[SlowWorker], list[SlowWorker]]:
@@ -132,22 +133,23 @@ class SlowWatch:
         self._slow_since.setdefault(rank, begin)
         self._slow_windows[rank] += 1
         self._fast_windows[rank] = 0
-        if self._slow_windows[rank] < WINDOWS or rank in self.named:
-            return None, None
-        share = min(1.0, (own.seconds - usual) / step_seconds)
-        self.named[rank] = _describe(rank, self._slow_since[rank], now, own.seconds / usual - 1, share, own, others)
-        return self.named[rank], None
+        self._shares[rank].append(min(1.0, (own.seconds - usual) / step_seconds))
+        share = mean(self._shares[rank])
+        if rank in self.named:
+            self.named[rank] = replace(self.named[rank], share=share)
+        elif self._slow_windows[rank] >= WINDOWS:
+            self.named[rank] = _describe(rank, self._slow_since[rank], now, own.seconds / usual - 1, share, own, others)
+            return self.named[rank], None
+        return None, None
 
     def _note_fast(self, rank: int) -> SlowWorker | None:
         self._slow_windows[rank] = 0
         self._fast_windows[rank] += 1
-        if rank not in self.named:
-            self._slow_since.pop(rank, None)
-            return None
-        if self._fast_windows[rank] < 2:
+        if rank in self.named and self._fast_windows[rank] < 2:
             return None
         self._slow_since.pop(rank, None)
-        return self.named.pop(rank)
+        self._shares.pop(rank, None)
+        return self.named.pop(rank, None)
 
 
 def _describe(
@@ -177,4 +179,4 @@ def _find_cause(own: _Measure, others: list[_Measure]) -> tuple[str, str]:
         return "supported", "other programs use its cores"
     if explains("computed"):
         return "supported", "its cores do less per second (a lower frequency, or a neighbour on the machine)"
-    return "unknown", "cause unknown"
+    return "unknown", "nothing that was seen explains it"

@@ -60,6 +60,9 @@ class StepLine(TypedDict):
     staleness: NotRequired[int]
 
 
+LAST_BYTES = 8192
+MOMENTS = ("since",)
+"""Facts that are seconds since 1970."""
 @dataclass(frozen=True)
 class Event:
     """A journal line about what happened in the background. `sentence` is shown on the terminal, unless it is empty."""
@@ -105,7 +108,8 @@ def append_line(path: Path, kind: str, **facts: Any) -> None:
 
 
 def _format_line(kind: str, facts: dict[str, Any]) -> str:
-    line = {"kind": kind, "time": round(time.time(), 3), **_plain(facts)}
+    moments = {name: round(facts[name], 3) for name in MOMENTS if name in facts}  # seven digits are hours
+    line = {"kind": kind, "time": round(time.time(), 3), **_plain(facts), **moments}
     return json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n"
 
 
@@ -153,6 +157,13 @@ def lines(path: Path) -> Iterator[Line | None]:
             if not raw.strip():
                 continue
             yield parse_line(raw)
+
+
+def read_last_lines(path: Path) -> list[Line]:
+    """Returns the readable lines in the last few kilobytes of a journal file."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - LAST_BYTES))
+        return [line for raw in file if (line := parse_line(raw)) is not None]
 
 
 def parse_line(raw: bytes) -> Line | None:

@@ -42,10 +42,6 @@ class ImageBatch:
     def source_words(self) -> int:
         return len(self.labels)
 
-    @property
-    def longest(self) -> tuple[int, int]:
-        return 0, 0
-
     def pin(self) -> "ImageBatch":
         return ImageBatch(self.images.pin_memory(), self.labels.pin_memory())
 

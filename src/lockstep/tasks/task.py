@@ -27,10 +27,6 @@ class MicroBatch(Protocol):
     def source_words(self) -> int: ...
     @property
     def target_words(self) -> int: ...
-    @property
-    def longest(self) -> tuple[int, int]:
-        """Returns the words of the longest source and of the longest target; zeros for images."""
-        ...
 
     def pin(self) -> "MicroBatch":
         """Returns a copy in pinned memory, from which a GPU copies while it computes."""

@@ -46,6 +46,7 @@ class PairBatch:
 
     @property
     def longest(self) -> tuple[int, int]:
+        """Words of the longest source and of the longest target."""
         return self.source_layout.longest, self.target_layout.longest
 
     def map(self, move: Callable[[Tensor], Tensor]) -> "PairBatch":

@@ -125,7 +125,7 @@ class Step:
     def _note_batch(claim: Claim[GlobalBatch], micro_batches: Sequence[MicroBatch]) -> None:
         """Tells the monitor what is being computed."""
         words = sum(micro.target_words for micro in micro_batches)
-        longest = [micro.longest for micro in micro_batches] or [(0, 0)]
+        longest = [getattr(micro, "longest", (0, 0)) for micro in micro_batches] or [(0, 0)]  # images have none
         heartbeat.note_batch(len(claim.share), words, *map(max, zip(*longest, strict=True)))
 
     def _note_restart(self) -> None:

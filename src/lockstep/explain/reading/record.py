@@ -145,6 +145,12 @@ class Record:
         return self._files[rank]
 
     @cached_property
+    def monitored_faults(self) -> list[Line]:
+        """The `fault` lines of the monitors, which watch workers from outside, in the order of time."""
+        every = (line for path in sorted(self.run.journal.glob("monitor-*.jsonl")) for line in read_file(path).events)
+        return sorted((line for line in every if line["kind"] == "fault"), key=lambda line: float(line["time"]))
+
+    @cached_property
     def _first_file(self) -> JournalFile:
         """The journal of worker 0, or of the first worker that has one."""
         if not self.ranks:
