@@ -9,6 +9,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NotRequired, TextIO, TypedDict
@@ -60,6 +61,9 @@ class StepLine(TypedDict):
     staleness: NotRequired[int]
 
 
+LAST_BYTES = 8192
+
+
 def worker_file(folder: Path, rank: int) -> Path:
     return folder / f"worker-{rank:04d}.jsonl"
 
@@ -86,7 +90,8 @@ class Journal:
         self.write("step", **line)
 
     def close(self) -> None:
-        with self._lock:
+        """Closes the file. A line that a full disk did not take was an error when it was written."""
+        with self._lock, suppress(OSError):
             self._file.close()
 
 
@@ -134,6 +139,13 @@ def lines(path: Path) -> Iterator[Line | None]:
             if not raw.strip():
                 continue
             yield parse_line(raw)
+
+
+def read_last_lines(path: Path) -> list[Line]:
+    """Returns the readable lines in the last few kilobytes of a journal file."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - LAST_BYTES))
+        return [line for raw in file if (line := parse_line(raw)) is not None]
 
 
 def parse_line(raw: bytes) -> Line | None:
