@@ -5,9 +5,10 @@ one check of an empty list.
 before its first restart. Several faults are separated by commas.
 Actions: `kill` (SIGKILL), `stop` (SIGSTOP), `term` (SIGTERM), `segv` (SIGSEGV), `abort` (SIGABRT), `orphan` (kills the
 parent process, and waits for its own end), `loop` (computes for ever), `sleep` (sleeps for ever), `gil` (sleeps for
-ever and never releases the interpreter), `nan` (the caller sets its gradient to NaN), `skip` (with `phase=agree`: the
-caller leaves an exchange out), `error` (raises), `slow` (`slow:phase=backward:rank=1:times=3` makes computation, or
-with `phase=input` the input, take three times as long; `ms=100` makes it take 0.1 s longer).
+ever and never releases the interpreter), `nan` (the caller sets its gradient to NaN), `skip` (with `phase=merge` or
+`phase=agree`: the caller leaves an exchange out), `memory` (takes a GiB and keeps it), `error` (raises), `slow`
+(`slow:phase=backward:rank=1:times=3` makes computation, or with `phase=input` the input, take three times as long;
+`ms=100` makes it take 0.1 s longer).
 """
 
 import ctypes
@@ -49,6 +50,7 @@ _SIGNALS = {
     "abort": signal.SIGABRT,
 }
 _HANGS = ("loop", "sleep", "gil")
+_OTHERS = ("orphan", "nan", "skip", "memory", "error", "slow")
 
 
 @dataclass
@@ -75,8 +77,7 @@ def parse(text: str) -> list[Fault]:
             for key, value in values.items()
             if key in ("rank", "step", "restarts", "times", "ms") and value.isdigit()
         }
-        known = (*_SIGNALS, *_HANGS, "orphan", "nan", "skip", "error", "slow")
-        is_valid = action in known and values.get("phase") in PHASES
+        is_valid = action in (*_SIGNALS, *_HANGS, *_OTHERS) and values.get("phase") in PHASES
         if not is_valid or len(numbers) + 1 != len(pairs):
             raise ValueError(f"LOCKSTEP_FAULT: cannot read {part!r}")
         faults.append(Fault(action, values["phase"], **numbers))
@@ -85,6 +86,7 @@ def parse(text: str) -> list[Fault]:
 
 _faults = parse(environment_variables.faults())
 _current_step = 0
+_taken: list[bytes] = []
 
 
 def set_step(number: int) -> None:
@@ -109,6 +111,8 @@ def at(phase: str, step: int | None = None) -> str | None:
                 _hang("sleep")
             elif fault.action in _HANGS:
                 _hang(fault.action)
+            elif fault.action == "memory":
+                _taken.append(b"x" * 2**30)
             elif fault.action == "error":
                 raise RuntimeError(f"fault injected at {phase}, step {_current_step}")
             elif fault.action != "slow":

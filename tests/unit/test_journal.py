@@ -187,3 +187,11 @@ def test_lines_of_several_threads_are_whole_and_in_the_order_of_their_times(tmp_
     assert times == sorted(times)
     for writer in range(4):
         assert [line["number"] for line in reading.events if line["writer"] == writer] == list(range(30))
+
+
+def test_a_full_disk_is_an_error_when_a_line_is_written_and_not_again_at_the_end(tmp_path: Path) -> None:
+    worker_file(tmp_path, 0).symlink_to("/dev/full")
+    journal = Journal(tmp_path, 0)
+    with pytest.raises(OSError, match="No space left"):
+        journal.write("stop")
+    journal.close()

@@ -7,6 +7,8 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
+from sacrebleu.tokenizers.tokenizer_re import TokenizerRegexp
 
 from lockstep.demo_corpus import generate_pairs
 from lockstep.errors import LockstepError
@@ -73,6 +75,14 @@ def test_the_comparison_of_two_systems_is_that_of_sacrebleu(
         assert p_value == pytest.approx(expected[1].p_value, abs=5.1e-5)
         assert p_value is not None
         assert 0.005 < p_value < 0.5
+
+
+def test_a_score_leaves_no_sentences_in_memory(text: ParallelText) -> None:
+    """Every evaluation of a training computes one."""
+    for tokenizer in (Tokenizer13a, TokenizerRegexp):
+        tokenizer.__call__.cache_clear()
+    compute_bleu(text.references, text.references)
+    assert [tokenizer.__call__.cache_info().currsize for tokenizer in (Tokenizer13a, TokenizerRegexp)] == [0, 0]
 
 
 def test_scores_without_intervals_are_the_same(text: ParallelText, systems: list[list[str]]) -> None:

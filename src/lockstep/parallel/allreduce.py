@@ -117,12 +117,12 @@ class AllReduce(Strategy):
 
     def _send(self, _: object, bucket: dist.GradBucket) -> Summed:
         """The communication hook: DDP calls it during backward, as soon as a bucket is full."""
-        faults.at("merge")
+        is_skipped = faults.at("merge") == "skip"
         heartbeat.beat("merge")
         buffer = bucket.buffer()
         span = [self.clock.stamp()]
         self._spans.append(span)
-        if self.silent:
+        if self.silent or is_skipped:
             span.append(span[0])
             unchanged: Summed = torch.futures.Future()
             unchanged.set_result(buffer)

@@ -9,6 +9,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NotRequired, TextIO, TypedDict
@@ -63,6 +64,8 @@ class StepLine(TypedDict):
 LAST_BYTES = 8192
 MOMENTS = ("since",)
 """Facts that are seconds since 1970."""
+
+
 @dataclass(frozen=True)
 class Event:
     """A journal line about what happened in the background. `sentence` is shown on the terminal, unless it is empty."""
@@ -97,7 +100,8 @@ class Journal:
         self.write("step", **line)
 
     def close(self) -> None:
-        with self._lock:
+        """Closes the file. A line that a full disk did not take was an error when it was written."""
+        with self._lock, suppress(OSError):
             self._file.close()
 
 

@@ -44,7 +44,18 @@ def compute_bleu(hypotheses: list[str], references: list[str]) -> tuple[float, s
 
     metric = BLEU()
     score = metric.corpus_score(hypotheses, [references])
+    _clear_tokenizers()
     return float(score.score), str(metric.get_signature())
+
+
+def _clear_tokenizers() -> None:
+    """Empties sacreBLEU's caches of tokenized sentences. They are those of all metrics of a process and never find a
+    sentence again, because a metric finds only its own: in a training they would grow by every evaluation, to 100 MB."""
+    from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
+    from sacrebleu.tokenizers.tokenizer_re import TokenizerRegexp
+
+    for tokenizer in (Tokenizer13a, TokenizerRegexp):
+        tokenizer.__call__.cache_clear()
 
 
 def compute_chrf(hypotheses: list[str], references: list[str]) -> tuple[float, str]:
