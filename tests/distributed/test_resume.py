@@ -194,8 +194,8 @@ def test_images_and_batch_norm_resume_in_the_same_bits(
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_run_that_dies_in_an_evaluation_loses_no_step(tiny: Tiny, tmp_path: Path, workers: int) -> None:
     """Also not in the last one, after which nothing would remind it."""
-    settings = ("train.steps=7", "train.checkpoint_every=3", "train.evaluate_every=3", "train.keep_last=1")
-    settings += ("train.save=wait",)  # in the background, the write might end after the death
+    wait = "train.save=wait"  # in the background, the write might end after the death
+    settings = ("train.steps=7", "train.checkpoint_every=3", "train.evaluate_every=3", "train.keep_last=1", wait)
     train = ("train", tiny.config, *settings, "--workers", workers, "--run", tmp_path)
     for step in (3, 7):
         assert lockstep(*train, fault=f"kill:phase=evaluate:step={step}:rank=0", code=None).returncode != 0

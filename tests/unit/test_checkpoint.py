@@ -27,7 +27,7 @@ from lockstep.run.retention import keep_best_and_last, sweep
 from lockstep.tasks.translation import Translation
 from lockstep.team import Team
 from lockstep.train import checkpoint_files
-from lockstep.train.checkpoint_parts import Part
+from lockstep.train.checkpoint_parts import CheckpointPart
 from lockstep.translate.search_settings import SearchSettings
 from lockstep.translate.torch_engine import load_torch_translator
 
@@ -72,7 +72,7 @@ def write(
     keep: Callable[[list[Checkpoint]], set[Path]] = everything,
 ) -> int:
     """Writes a checkpoint while the caller waits; returns its size."""
-    part = Part(folder, progress.step, "1-1", rank=0, workers=1)
+    part = CheckpointPart(folder, progress.step, "1-1", rank=0, workers=1)
     files = checkpoint_files.collect_files(progress.step, state, export, ALONE)
     facts = checkpoint_files.make_facts(progress, state)
     size, failure = checkpoint_files.write_now(part, files, ALONE, facts, CONFIG, keep)

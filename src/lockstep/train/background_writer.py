@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from lockstep.train.checkpoint_parts import Part
+from lockstep.train.checkpoint_parts import CheckpointPart
 from lockstep.train.shared_memory import SharedMemory
 from lockstep.train.tensors import ALIGNMENT
-from lockstep.train.writer_process import Answer, Completion, Request, WriterDied
+from lockstep.train.writer_process import Completion, Request, WriteAnswer, WriterDied
 
 FileContent = tuple[str, Sequence[bytes | Tensor]]
 """The name of a file in a checkpoint, and its content in pieces. Tensors are live."""
@@ -30,7 +30,7 @@ class BackgroundWriter:
     def __init__(self) -> None:
         self.memory = SharedMemory()
         self._process = self._start_process()
-        self.answer: Answer | None = None  # to the last request
+        self.answer: WriteAnswer | None = None  # to the last request
         self.is_busy = False
         self._begin = self.seconds = 0.0  # of the last write
 
@@ -46,7 +46,7 @@ class BackgroundWriter:
         self._end_process()
         self._process, self.answer, self.is_busy = self._start_process(), None, False
 
-    def start(self, part: Part, layout: "Layout", completion: Completion | None) -> None:
+    def start(self, part: CheckpointPart, layout: "MemoryLayout", completion: Completion | None) -> None:
         """Copies what `layout` contains and has it written. There must be room for it."""
         assert not self.is_busy, "one save at a time"
         layout.copy_to(self.memory)
@@ -92,7 +92,7 @@ class BackgroundWriter:
         self.memory.close()
 
 
-class Layout:
+class MemoryLayout:
     """Where the content of files is in the shared memory. What two files have in common is there once."""
 
     def __init__(self, files: Sequence[FileContent]) -> None:

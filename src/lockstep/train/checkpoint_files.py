@@ -19,7 +19,7 @@ from lockstep.tasks.task import collect_weights
 from lockstep.team import Team
 from lockstep.train import tensors
 from lockstep.train.background_writer import FileContent
-from lockstep.train.checkpoint_parts import Failure, Part, SaveFailed, complete, describe_failure, write_part
+from lockstep.train.checkpoint_parts import CheckpointPart, Failure, SaveFailed, complete, describe_failure, write_part
 
 PRIVATE = "private."
 Export = Callable[[Path], None]
@@ -60,7 +60,12 @@ def make_facts(progress: Progress, state: State) -> dict[str, Any]:
 
 
 def write_now(
-    part: Part, files: list[FileContent], team: Team, facts: dict[str, Any], config: dict[str, Any], keep: Keep
+    part: CheckpointPart,
+    files: list[FileContent],
+    team: Team,
+    facts: dict[str, Any],
+    config: dict[str, Any],
+    keep: Keep,
 ) -> tuple[int, Failure | None]:
     """Writes a checkpoint by all workers together, while they wait. Returns its size in bytes and, if it could not be
     written, why."""

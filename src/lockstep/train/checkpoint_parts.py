@@ -56,7 +56,7 @@ def describe_failure(error: BaseException) -> Failure:
 
 
 @dataclass(frozen=True)
-class Part:
+class CheckpointPart:
     """What one worker writes of a checkpoint."""
 
     folder: Path  # of all checkpoints of the run
@@ -77,7 +77,7 @@ class Part:
         return self.aside / f".part-{rank:04d}.json"
 
 
-def write_part(part: Part, files: Sequence[tuple[str, Content]]) -> None:
+def write_part(part: CheckpointPart, files: Sequence[tuple[str, Content]]) -> None:
     """Writes and syncs this worker's files, and then its marker, also when it fails. Raises SaveFailed."""
     try:
         if part.rank == 0:
@@ -93,7 +93,7 @@ def write_part(part: Part, files: Sequence[tuple[str, Content]]) -> None:
         raise SaveFailed(part.step, failure) from None
 
 
-def _prepare_folder(part: Part) -> None:
+def _prepare_folder(part: CheckpointPart) -> None:
     """Removes what earlier saves left behind. Other workers may already be writing this one."""
     part.folder.mkdir(exist_ok=True)
     sync(part.folder.parent)
@@ -120,13 +120,13 @@ def _write_file(path: Path, content: Content, step: int) -> dict[str, Any]:
     return {"bytes": size, "sha256": digest.hexdigest()}
 
 
-def _remove_files(part: Part, names: Sequence[str]) -> None:
+def _remove_files(part: CheckpointPart, names: Sequence[str]) -> None:
     """Gives the space back, so that training can write its journal."""
     for name in names:
         (part.aside / name).unlink(missing_ok=True)
 
 
-def complete(part: Part, progress: Mapping[str, Any], config: dict[str, Any], keep: Keep) -> int:
+def complete(part: CheckpointPart, progress: Mapping[str, Any], config: dict[str, Any], keep: Keep) -> int:
     """Makes the checkpoint when all workers have written their parts; returns its size in bytes. `keep` returns the
     checkpoints to retain. Raises SaveFailed."""
     try:
@@ -154,7 +154,7 @@ def complete(part: Part, progress: Mapping[str, Any], config: dict[str, Any], ke
         raise
 
 
-def _collect_markers(part: Part) -> dict[str, dict[str, Any]]:
+def _collect_markers(part: CheckpointPart) -> dict[str, dict[str, Any]]:
     """Waits until every worker has written its part; returns the facts of all files, and removes the markers."""
     markers = [part.find_marker(rank) for rank in range(part.workers)]
     waiting = {marker.name for marker in markers}

@@ -25,8 +25,8 @@ from lockstep.run.retention import Keep, keep_best_and_last, sweep
 from lockstep.tasks.task import Task
 from lockstep.team import Team
 from lockstep.train import checkpoint_files
-from lockstep.train.background_writer import BackgroundWriter, Layout, is_supported
-from lockstep.train.checkpoint_parts import Failure, Part, SaveFailed
+from lockstep.train.background_writer import BackgroundWriter, MemoryLayout, is_supported
+from lockstep.train.checkpoint_parts import CheckpointPart, Failure, SaveFailed
 from lockstep.train.save_interval import SaveSchedule
 from lockstep.train.step import choose_optimizer
 from lockstep.train.writer_process import Completion
@@ -108,9 +108,9 @@ class Checkpointer:
         files = checkpoint_files.collect_files(progress.step, state, export, team)
         self._saves += 1
         token = f"{self.attempt}-{self._saves}" + (f"-{os.getpid()}" if self.team.elastic else "")
-        part = Part(self.run.checkpoints, progress.step, token, team.rank, team.size)
+        part = CheckpointPart(self.run.checkpoints, progress.step, token, team.rank, team.size)
         facts, config = checkpoint_files.make_facts(progress, state), self.config.model_dump(mode="json")
-        layout = Layout(files)
+        layout = MemoryLayout(files)
         if not last and self._has_room(team, layout):
             assert self._writer is not None
             completion: Completion = {"progress": facts, "config": config, "keep": self._list_keep(progress)}
@@ -136,7 +136,7 @@ class Checkpointer:
             progress.save_every = int(chosen["every"])
         self.schedule.continue_from(progress.step, progress.save_every)
 
-    def _has_room(self, team: Team, layout: Layout) -> bool:
+    def _has_room(self, team: Team, layout: MemoryLayout) -> bool:
         """Whether all workers can copy their part into memory. All of them find the same."""
         has_room = self._writer is not None and self._writer.memory.reserve(layout.size)
         if self._writer is not None and not has_room and not self._is_short_of_memory:

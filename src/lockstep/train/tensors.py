@@ -66,8 +66,8 @@ def choose_own(tensors: Mapping[str, Tensor], team: Team, exported: Collection[s
     """Returns what this worker writes: its shards, and its part of the tensors that are not sharded. `exported` are the
     tensors that the primary copies in any case. All workers call it together."""
     shards = {name: find_shard(tensor) for name, tensor in tensors.items()}
-    whole = {name: shard.local.nbytes for name, shard in shards.items() if not _is_sharded(tensors[name])}
-    gathered = team.gather((whole, sorted(exported)))
+    replicated = {name: shard.local.nbytes for name, shard in shards.items() if not _is_sharded(tensors[name])}
+    gathered = team.gather((replicated, sorted(exported)))
     own = set(divide([sizes for sizes, _ in gathered], gathered[0][1])[team.rank])
     return {
         name: shard

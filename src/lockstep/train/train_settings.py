@@ -20,7 +20,7 @@ class TrainSettings(Settings):
     set, always the same. Scores of different samples cannot be compared. null: score all."""
     checkpoint_every: Literal["auto"] | Annotated[int, Field(ge=1)] = 1000
     """Steps between two checkpoints; the last step is always saved too. A crash loses at most this many steps. `auto`
-    chooses the number that loses the least time, from the measured cost of a save and of a restart and from failure_hours."""
+    chooses the number that loses the least time, from what a save and a restart were measured to cost and failure_hours."""
     failure_hours: float = Field(24.0, gt=0)
     """checkpoint_every=auto: hours between two failures of the run, on average. With n machines it is an n-th of one's."""
     max_hours: float | None = Field(None, gt=0)

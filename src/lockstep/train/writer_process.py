@@ -16,7 +16,15 @@ from typing import Any, TypedDict
 from lockstep.errors import LockstepError
 from lockstep.process import die_with_parent
 from lockstep.run.retention import keep_best_and_last
-from lockstep.train.checkpoint_parts import Content, Failure, Part, SaveFailed, complete, describe_failure, write_part
+from lockstep.train.checkpoint_parts import (
+    CheckpointPart,
+    Content,
+    Failure,
+    SaveFailed,
+    complete,
+    describe_failure,
+    write_part,
+)
 
 NICENESS = 10
 """A tenth of a busy core: training is hardly slowed, and the write still ends on a machine that is never idle."""
@@ -43,7 +51,7 @@ class Request(TypedDict):
     completion: Completion | None  # of the primary
 
 
-class Answer(TypedDict):
+class WriteAnswer(TypedDict):
     """What became of a request."""
 
     bytes: int  # of the whole checkpoint, from the primary
@@ -74,9 +82,11 @@ def main() -> None:
         print(json.dumps(write(json.loads(line), descriptor)), flush=True)
 
 
-def write(request: Request, descriptor: int) -> Answer:
+def write(request: Request, descriptor: int) -> WriteAnswer:
     """Writes a worker's part; of the primary, also completes the checkpoint."""
-    part = Part(Path(request["folder"]), request["step"], request["token"], request["rank"], request["workers"])
+    part = CheckpointPart(
+        Path(request["folder"]), request["step"], request["token"], request["rank"], request["workers"]
+    )
     try:
         memory = memoryview(mmap.mmap(descriptor, request["memory"], prot=mmap.PROT_READ))
         write_part(part, [(name, _cut(memory, places)) for name, places in request["files"]])

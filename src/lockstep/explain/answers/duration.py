@@ -5,6 +5,7 @@ from lockstep.explain.evidence import Evidence
 from lockstep.explain.formatting import count, plural, seconds, share, timestamp
 from lockstep.explain.measures.wall_time import EVENTS, WallTime
 from lockstep.explain.pages import charts
+from lockstep.explain.reading.journal_file import get_seconds
 from lockstep.explain.reading.record import Record
 from lockstep.explain.reading.steps import PHASES
 
@@ -40,7 +41,7 @@ def _list_figures(record: Record, wall: WallTime) -> list[Figure]:
     measured = {
         "start": "first line of each launch to its first step: build the model, load a checkpoint",
         "evaluation": _describe_evaluations(record),
-        "checkpoints": f"sum of {plural(len(record.primary.select_events('checkpoint')), 'checkpoint')}",
+        "checkpoints": _describe_checkpoints(record),
         "probes": "measuring the model's FLOP/s and the network",
         "other": "the rest of the wall time: journal, progress, waiting at the end",
     }
@@ -69,6 +70,14 @@ def _describe_evaluations(record: Record) -> str:
     text = f"sum of {plural(finished, 'evaluation')}"
     text += f", {count(repeated)} of them of steps that were undone or evaluated again" if repeated > 0 else ""
     return text + (f", and of {count(stopped)} more, interrupted before the end" if stopped else "")
+
+
+def _describe_checkpoints(record: Record) -> str:
+    """Says what the seconds of the checkpoints add up: only those for which training waited."""
+    saves = record.primary.select_events("checkpoint")
+    background = sum(get_seconds(line, "background_seconds") for line in saves)
+    text = f"sum of {plural(len(saves), 'checkpoint')}"
+    return text + (f"; {seconds(background)} more were written in the background" if background else "")
 
 
 def _describe_rest(record: Record, wall: WallTime) -> str:

@@ -62,7 +62,7 @@ def _append_rows(columns: "list[array[float]]", rows: "array[float]") -> None:
         column.frombytes(values.tobytes())
 
 
-def get_seconds(line: Line) -> float:
+def get_seconds(line: Line, name: str = "seconds") -> float:
     """Returns how long an event took, or 0 when the line does not say."""
-    seconds = line.get("seconds")
+    seconds = line.get(name)
     return float(seconds) if isinstance(seconds, int | float) else 0.0
