@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lockstep.heartbeat import HeartbeatWriter
-from lockstep.launch.fault_journal import FaultJournal
+from lockstep.launch.fault_log import FaultLog
 from lockstep.launch.memory_kills import MemoryKills
 from lockstep.launch.slow_monitor import SlowMonitor
 from lockstep.launch.stall_watch import StallWatch, WatchedWorker
@@ -66,7 +66,7 @@ def time_parts(times: int = 100_000) -> tuple[float, float]:
         workers = [WatchedWorker(rank, os.getpid()) for rank in range(2)]
         looks = []
         for _ in range(20):
-            watch, slow, kills = StallWatch(folder, 120, 600), SlowMonitor(folder, FaultJournal(None)), MemoryKills()
+            watch, slow, kills = StallWatch(folder, 120, 600), SlowMonitor(folder, FaultLog(None)), MemoryKills()
             watch._last_check = 0.0
             begin = time.perf_counter()
             watch.check(workers)

@@ -9,7 +9,7 @@ import pytest
 
 from lockstep.explain.report import make, render_page, render_text
 from lockstep.explain.what_went_wrong import WhatWentWrong
-from lockstep.launch.fault_journal import FaultJournal
+from lockstep.launch.fault_log import FaultLog
 from madeup import MadeUp
 
 STOPPED = (
@@ -164,7 +164,7 @@ def test_a_restart_without_a_monitor_and_repeated_faults_have_one_row_each(tmp_p
 def test_the_moment_of_a_stall_survives_the_journal(tmp_path: Path) -> None:
     """Other figures are journalled with seven digits, which are hours of a moment."""
     begin = time.time()
-    FaultJournal(tmp_path).write_stall("stall", 1, time.monotonic() - 5.0, sentence=STOPPED)
+    FaultLog(tmp_path).write("stall", STOPPED, rank=1, since=time.monotonic() - 5.0)
     (file,) = tmp_path.glob("monitor-*.jsonl")
     line = json.loads(file.read_text())
     assert begin - 5.1 < line["since"] < time.time() - 4.9

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lockstep.heartbeat import read_work
-from lockstep.launch.fault_journal import FaultJournal
+from lockstep.launch.fault_log import FaultLog
 from lockstep.launch.processor_use import read_use
 from lockstep.launch.slow_watch import Look, SlowWatch, SlowWorker
 from lockstep.launch.stall_watch import WatchedWorker
@@ -17,8 +17,8 @@ LOOK_SECONDS = 1.0
 class SlowMonitor:
     """`folder` has the heartbeats."""
 
-    def __init__(self, folder: Path, journal: FaultJournal) -> None:
-        self._folder, self._journal = folder, journal
+    def __init__(self, folder: Path, log: FaultLog) -> None:
+        self._folder, self._log = folder, log
         self._watch = SlowWatch()
         self._last_look = 0.0
 
@@ -43,5 +43,13 @@ class SlowMonitor:
             self._write("slow worker ends", worker)
 
     def _write(self, what: str, worker: SlowWorker) -> None:
-        facts = {"slower": worker.slower, "share": worker.share, "cause": worker.cause, "evidence": worker.evidence}
-        self._journal.write_stall(what, worker.rank, worker.since, sentence=worker.sentence, **facts)
+        self._log.write(
+            what,
+            worker.sentence,
+            rank=worker.rank,
+            since=worker.since,
+            slower=worker.slower,
+            share=worker.share,
+            cause=worker.cause,
+            evidence=worker.evidence,
+        )

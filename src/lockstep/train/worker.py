@@ -13,6 +13,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, TextIO
 
 from lockstep import heartbeat
@@ -20,6 +21,7 @@ from lockstep.ablation import Ablation, read_ablation
 from lockstep.config import RunConfig
 from lockstep.errors import LockstepError, PortTaken
 from lockstep.files import write_json
+from lockstep.monitor_folder import read_own_peer, write_peers
 from lockstep.notices import print_error, warn
 from lockstep.process import describe_exception, run_then_exit
 from lockstep.remote.place import is_remote, working_folder
@@ -78,6 +80,7 @@ def _join_and_train(config: RunConfig, place: str | Path) -> str:
     try:
         team = join(config.train.device, config.train.timeout_seconds, servers, elastic)
         touched()
+        _introduce_monitors(team)
         if team.serving:
             from lockstep.parallel.server.parameter_server import serve
             from lockstep.train.step import choose_optimizer
@@ -97,6 +100,13 @@ def _join_and_train(config: RunConfig, place: str | Path) -> str:
         raise
     team.close()
     return reason
+
+
+def _introduce_monitors(team: "Team") -> None:
+    """Lets the monitors of all hosts know each other, where another engine has started the workers."""
+    if environment_variables.launcher_pid() is None and team.size > 1 and not (team.serving or team.elastic):
+        peers = team.gather(read_own_peer())
+        write_peers(peers, team.gather(token_hex(16))[0])
 
 
 class LostPeer(LockstepError):
