@@ -87,8 +87,10 @@ def write_part(part: CheckpointPart, files: Sequence[tuple[str, Content]]) -> No
         write_atomically(part.find_marker(part.rank), json.dumps({"files": facts}))
     except (OSError, RuntimeError) as error:
         failure = describe_failure(error)
+        for name, _ in files:  # gives the space back, so that training can write its journal
+            with suppress(OSError):
+                (part.aside / name).unlink(missing_ok=True)
         with suppress(OSError):
-            _remove_files(part, [name for name, _ in files])
             write_atomically(part.find_marker(part.rank), json.dumps({"failure": failure}))
         raise SaveFailed(part.step, failure) from None
 
@@ -118,12 +120,6 @@ def _write_file(path: Path, content: Content, step: int) -> dict[str, Any]:
             faults.at("write", step)
         os.fsync(file.fileno())
     return {"bytes": size, "sha256": digest.hexdigest()}
-
-
-def _remove_files(part: CheckpointPart, names: Sequence[str]) -> None:
-    """Gives the space back, so that training can write its journal."""
-    for name in names:
-        (part.aside / name).unlink(missing_ok=True)
 
 
 def complete(part: CheckpointPart, progress: Mapping[str, Any], config: dict[str, Any], keep: Keep) -> int:
