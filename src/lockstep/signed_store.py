@@ -55,6 +55,9 @@ class SignedStore(dist.Store):
     def num_keys(self) -> int:
         return self.store.num_keys()
 
+    deleteKey, getNumKeys = delete_key, num_keys
+    """The names under which torch's C++ looks for these two."""
+
     def set_timeout(self, timeout: timedelta) -> None:
         self.store.set_timeout(timeout)
 

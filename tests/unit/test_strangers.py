@@ -154,6 +154,20 @@ def test_the_store_hands_on_only_what_was_written_with_the_secret() -> None:
             reader.get(key)
 
 
+def test_torch_reaches_every_method_of_the_store_from_its_own_code() -> None:
+    store = SignedStore(dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False), SECRET)
+    prefixed = dist.PrefixStore("queue", store)  # it is C++, and calls the Python methods
+    prefixed.set("a", "1")
+    prefixed.wait(["a"])
+    prefixed.wait(["a"], TIMEOUT)
+    assert prefixed.get("a") == store.get("queue/a") == b"1"
+    assert (prefixed.add("count", 2), prefixed.add("count", 0)) == (2, 2)
+    assert prefixed.check(["a", "count"])
+    assert prefixed.num_keys() >= 2
+    assert prefixed.delete_key("a")
+    assert not prefixed.check(["a"])
+
+
 @pytest.mark.parametrize("garbage", ["", "\x01", "\x7f" * 170, "a" * 10_000_000])
 def test_garbage_in_the_store_is_never_read_by_torch(garbage: str) -> None:
     """If torch read it, some would be a MemoryError, and some would end the process with a segmentation fault."""
