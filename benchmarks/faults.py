@@ -37,14 +37,18 @@ CONTROL_SETTINGS = ["train.evaluate_every=200", "train.checkpoint_every=100"]
 
 
 def judge(case: Case, result: Result) -> str:
-    """Returns `right`, `wrong`, `missed` or `impossible`; for a control trial `quiet` or `false alarm`."""
+    """Returns `right`, `wrong`, `missed` or `impossible`; for a control trial `quiet` or `false alarm`. Who says that the
+    cause is unknown has missed it."""
     if result["cannot"]:
         return "impossible"
     if case.is_control:
         return "false alarm" if result["named"] else "quiet"
     if not result["named"]:
         return "missed"
-    return "right" if case.is_right(result["named"][0]["sentence"]) else "wrong"
+    sentence = result["named"][0]["sentence"]
+    if case.is_right(sentence):
+        return "right"
+    return "missed" if "unknown)" in sentence else "wrong"
 
 
 def is_in_time(result: Result) -> bool:

@@ -36,6 +36,8 @@ DELAY_SECONDS = 0.5
 """After a step of the run has been reached, a fault comes within so many seconds."""
 RESTART_SECONDS = 3.0
 """Every fourth kill comes within so many seconds after the fault before it: often in a restart."""
+WORKER_SHARE = 0.8
+"""The share of the faults that come over a worker."""
 LAST_FAULT = 0.9
 """The share of the steps after which the last fault comes."""
 
@@ -97,8 +99,8 @@ class TrainedRun:
             self._furthest = max([self._furthest, *steps])
         return self._furthest
 
-    def choose_victim(self, draw: random.Random, kind: str) -> tuple[str, psutil.Process] | None:
-        """Returns a process of the run: eight times of ten one that trains. None if there is none at the moment."""
+    def choose_victim(self, draw: random.Random, kind: str, trains: bool) -> tuple[str, psutil.Process] | None:
+        """Returns a process of the run that trains, or another one. None if there is none at the moment."""
         assert self.process is not None
         with suppress(psutil.NoSuchProcess):
             launcher = psutil.Process(self.process.pid)
@@ -107,8 +109,8 @@ class TrainedRun:
             others = [("fork server", server) for server in servers]
             if kind == "kill":
                 others.append(("launcher", launcher))
-            if trainers and draw.random() < 0.8:
-                return "worker", draw.choice(trainers)
+            if trains:
+                return ("worker", draw.choice(trainers)) if trainers else None
             return draw.choice(others) if others else None
         return None
 
@@ -118,7 +120,8 @@ def attack(run: TrainedRun, steps: int, kinds: list[str], seed: int, done: list[
     for number in range(len(done), len(kinds)):
         draw = random.Random(f"{seed} {number}")
         wait_for_moment(run, draw, kinds[number], int(number * LAST_FAULT * steps / len(kinds)), number % 4 == 3)
-        while (chosen := run.choose_victim(draw, kinds[number])) is None:
+        trains = draw.random() < WORKER_SHARE
+        while (chosen := run.choose_victim(draw, kinds[number], trains)) is None:
             if run.ensure_running():
                 return
             time.sleep(0.05)

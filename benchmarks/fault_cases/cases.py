@@ -39,13 +39,17 @@ LONG = ("train.steps=1000000",)
 """For trials that are stopped as soon as the fault is named."""
 BIG_MESSAGES = (*LONG, "model.width=160", "model.feed_forward=480", "model.encoder_layers=2", "model.decoder_layers=2")
 CASES = (
-    Case("SIGKILL", WORKER_1, "SIGKILL", "kill:phase=backward"),
+    Case("SIGKILL", WORKER_1, "SIGKILL(?!.*, by the kernel)", "kill:phase=backward"),
     Case("SIGTERM", r"^Worker 1 ", "got SIGTERM", "term:phase=backward", exit_codes=(143,)),
     Case("segmentation fault", WORKER_1, "SIGSEGV", "segv:phase=backward"),
     Case("abort", WORKER_1, "SIGABRT", "abort:phase=forward"),
     Case("exception", WORKER_1, r"exit code 1\b|fault injected", "error:phase=backward"),
     Case(
-        "out of memory", WORKER_1, r"memory ran out|out of memory\b(?!\?)", "memory:phase=forward", places.LittleMemory
+        "out of memory",
+        WORKER_1,
+        r"(?<!or )by the kernel because memory ran out",
+        "memory:phase=forward",
+        places.LittleMemory,
     ),
     Case("SIGSTOP", WORKER_1, f"{STANDS}is stopped", "stop:phase=forward"),
     Case("SIGSTOP in the exchange", WORKER_1, f"{STANDS}is stopped", "stop:phase=merge"),

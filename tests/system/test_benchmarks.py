@@ -54,3 +54,25 @@ def test_ways_to_make_batches_are_compared(tiny: Tiny, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_report_of_a_long_run_is_measured() -> None:
     assert "runs compare" in benchmark("long_report", "--steps", 5000)
+
+
+@pytest.mark.slow
+def test_a_soak_ends_with_the_same_bits(tmp_path: Path) -> None:
+    shown = benchmark("soak", "--folder", tmp_path, "--kills", 6, "--stops", 1, "--steps", 300)
+    assert "bit-identical" in shown
+
+
+@pytest.mark.slow
+def test_a_stopped_preparation_continues(tmp_path: Path) -> None:
+    assert "the same corpus" in benchmark("stops", "--pairs", 200_000, "--folder", tmp_path)
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_named(tmp_path: Path) -> None:
+    shown = benchmark("faults", "--results", tmp_path / "results.jsonl", "--times", 1, "--only", "SIGKILL")
+    assert "recall 1.00" in shown
+
+
+@pytest.mark.slow
+def test_the_memory_of_workers_is_shown(tmp_path: Path) -> None:
+    assert "RssAnon" in benchmark("memory", "--steps", 240)
