@@ -1,11 +1,12 @@
 """`lockstep train`."""
 
 import os
+import re
 import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -20,16 +21,25 @@ SPIN_COUNT = "3000"
 """How often an idle OpenMP thread looks for work before it sleeps. libgomp's default is far higher: beside a busy program,
 threads that spin take the cores from those that compute."""
 
+INELASTIC = {
+    "resilient": "restarts each worker by itself",
+    "replicas": "has a model for every worker, and those of lost workers would be lost",
+    "local": "has an own model for every worker between two synchronizations",
+}
+"""Strategies that have no elastic range, and why."""
+INELASTIC_REMEDY = "Give one number, or choose another strategy."
+
 
 def train(
     config: Annotated[
         list[str] | None, typer.Argument(help="A config file, then settings to change, as `train.steps=2000`.")
     ] = None,
     workers: Annotated[
-        int | None,
+        str | None,
         typer.Option(
-            min=1,
-            help="Worker processes on this machine; default: train.workers, else one per GPU, or one for every four cores.",
+            metavar="N|LEAST:MOST",
+            help="Worker processes on this machine; default: train.workers, else one per GPU, or one for every four cores. "
+            "2:4 starts four, and continues with two or three while the others cannot be started.",
         ),
     ] = None,
     servers: Annotated[
@@ -73,24 +83,44 @@ def train(
         raise LockstepError(f"--servers is not for strategy.name={settings.strategy.name}.", remedy, code=2)
     if settings.warmup_notice is not None and environment_variables.rank() == 0:
         warn(settings.warmup_notice)
-    run_training(settings, run or "", workers, port, as_json)
+    least_workers, most_workers = (None, None) if workers is None else parse_workers(workers, settings.strategy.name)
+    run_training(settings, run or "", most_workers, port, as_json, least_workers=least_workers)
+
+
+def parse_workers(text: str, strategy: str) -> tuple[int | None, int]:
+    """Returns the least and the largest number of workers of `4` or `2:4`. The first is None where they are fixed."""
+    from lockstep.errors import LockstepError
+
+    match = re.fullmatch(r"(?:(\d{1,6}):)?(\d{1,6})", text)
+    least, most = (int(match[1]) if match[1] else None, int(match[2])) if match else (None, 0)
+    if not 1 <= (most if least is None else least) <= most:
+        raise LockstepError(
+            f"--workers {text} is neither a number nor a range.", "Write it as 4, or as 2:4 for two to four.", code=2
+        )
+    if least is not None and strategy in INELASTIC:
+        raise LockstepError(f"--workers {text}: strategy.name={strategy} {INELASTIC[strategy]}.", INELASTIC_REMEDY, 2)
+    return least, most
 
 
 def run_training(
-    config: "RunConfig", run: str | Path, workers: int | None, port: int = 0, as_json: bool = False, show: bool = True
+    config: "RunConfig",
+    run: str | Path,
+    workers: int | None,
+    port: int = 0,
+    as_json: bool = False,
+    show: bool = True,
+    least_workers: int | None = None,
 ) -> None:
-    """Trains in this process, in worker processes, or as one worker of torchrun or mpirun; then prints the summary."""
+    """Trains in this process, in worker processes, or as one worker of torchrun or mpirun; then prints the summary. With
+    `least_workers` the launch continues with fewer workers while the others are lost."""
     from lockstep.cli.common import prepare_corpus
     from lockstep.errors import require
 
     require("Training", "torch", "train")
     from lockstep.launch.engine import adopt_engine_environment
-    from lockstep.notices import print_error
-    from lockstep.process import die_with_parent, run_then_exit
+    from lockstep.process import die_with_parent
     from lockstep.remote.place import is_remote
-    from lockstep.run import environment_variables
     from lockstep.run.directory import RunDirectory
-    from lockstep.train import worker
     from lockstep.train.resume import check_resume, keep_behaviour
 
     begin = time.time()
@@ -98,25 +128,57 @@ def run_training(
     config = keep_behaviour(config, _read_recorded(run))
     if adopt_engine_environment():
         die_with_parent()
-
-        def work() -> None:
-            worker.train(config, run)
-            if environment_variables.rank() == 0:
-                _close(run, as_json, show, None, begin)
-
-        run_then_exit(work, print_error)
+        _work_for_engine(config, run, as_json, show, begin)
     if not is_remote(run):
         check_resume(RunDirectory(Path(run)), config)
     if config.task_name == "translation":
         prepare_corpus(config, says_removed=True)
     reached = None if is_remote(run) else _finished_at(config, Path(run))
     if reached is None:
-        stop_signal = _start(config, run, workers or config.train.workers or choose_workers(config, run), port)
+        count = workers or config.train.workers or choose_workers(config, run)
+        stop_signal = _start(config, run, count, port, least_workers)
     else:
         steps = f"step {reached:,} is reached and train.steps is {config.train.steps:,}"
         print(f"Nothing to do: {steps}. Raise train.steps to train more.", file=sys.stderr)
         stop_signal = None
     _close(run, as_json, show, stop_signal, begin)
+
+
+def _work_for_engine(config: "RunConfig", run: str | Path, as_json: bool, show: bool, begin: float) -> NoReturn:
+    """Trains as one worker of torchrun, mpirun or another engine, watched by the monitor of its host."""
+    from lockstep.errors import LockstepError
+    from lockstep.launch.engine import advise_torchrun, watch_host
+    from lockstep.monitor_folder import note_end
+    from lockstep.notices import print_error
+    from lockstep.process import run_then_exit
+    from lockstep.remote.place import working_folder
+    from lockstep.run import environment_variables
+    from lockstep.run.directory import RunDirectory
+    from lockstep.train import worker
+
+    settings, rank = config.train, environment_variables.rank()
+    servers = config.strategy.servers if config.strategy.name == "server" else 0
+    if config.strategy.name != "resilient" and rank < environment_variables.world_size() - servers:
+        stall_seconds = min(settings.stall_seconds, 0.9 * settings.timeout_seconds)
+        journal = RunDirectory(working_folder(run)).journal.absolute()
+        watch_host(str(run), journal, stall_seconds, settings.timeout_seconds)
+        advise_torchrun()
+
+    def work() -> None:
+        try:
+            reason = worker.train(config, run)
+        except Exception as error:
+            is_lost = isinstance(error, worker.LostPeer)
+            sentence = error.message if isinstance(error, LockstepError) else f"{type(error).__name__}: {error}"
+            note_end("lost" if is_lost else "failed", sentence)
+            raise
+        note_end("stopped" if reason == "signal" else "finished")
+        if rank == 0:
+            _close(run, as_json, show, None, begin)
+        elif reason == "signal" and environment_variables.torchrun_facts() is not None:
+            sys.exit(128 + signal.SIGTERM)  # torchrun would take another exit for the end of the training
+
+    run_then_exit(work, print_error)
 
 
 def _read_recorded(run: str | Path) -> bytes | None:
@@ -168,9 +230,13 @@ def choose_workers(config: "RunConfig", run: str | Path) -> int:
     return max(1, cores // CORES_PER_WORKER)
 
 
-def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int | None:
+def _start(
+    config: "RunConfig", run: str | Path, workers: int, port: int, least_workers: int | None = None
+) -> int | None:
     """Starts the workers and waits for them. Returns the signal that stopped them, if there was one."""
     from lockstep.launch.fork_server import Target
+    from lockstep.remote.place import working_folder
+    from lockstep.run.directory import RunDirectory
     from lockstep.train import worker
 
     servers = config.strategy.servers if config.strategy.name == "server" else 0
@@ -196,6 +262,9 @@ def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int
         restarts=settings.restarts,
         stall_seconds=min(settings.stall_seconds, 0.9 * settings.timeout_seconds),
         start_seconds=settings.timeout_seconds,
+        least_workers=least_workers,
+        return_seconds=settings.return_seconds,
+        journal=RunDirectory(working_folder(run)).journal,
     )
     return launch_fixed(target, launch)
 

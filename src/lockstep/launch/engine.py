@@ -1,8 +1,20 @@
-"""Detects whether torchrun, mpirun or another engine started this process as one of its workers."""
+"""Detects whether torchrun, mpirun or another engine started this process as one of its workers, and has it watched."""
 
+import ipaddress
 import os
+import socket
+import time
+from pathlib import Path
 
 from lockstep.errors import LockstepError
+from lockstep.launch.host_monitor import MonitorFacts, start_monitor
+from lockstep.monitor_folder import make_monitor_folder, register_worker, take_death
+from lockstep.notices import warn
+from lockstep.run import environment_variables
+
+LONGEST_DEATH_SECONDS = 600.0
+"""A note about a death that is older does not explain this start."""
+QUICK_RENDEZVOUS = "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=3"
 
 
 def adopt_engine_environment() -> bool:
@@ -28,3 +40,75 @@ def adopt_engine_environment() -> bool:
     job = int(os.environ.get("OMPI_MCA_ess_base_jobid", "0"))  # noqa: SIM112
     os.environ.setdefault("MASTER_PORT", str(20_000 + job % 20_000))
     return True
+
+
+def watch_host(run: str, journal: Path, stall_seconds: float, start_seconds: float) -> None:
+    """Has this worker watched. The first worker of a host starts the monitor, before torch is imported."""
+    folder = make_monitor_folder(run)
+    if folder is None:
+        return
+    os.environ["LOCKSTEP_HEARTBEATS"] = str(folder)
+    register_worker(folder, environment_variables.rank())
+    if environment_variables.local_rank() != 0:
+        return
+    death = take_death(folder)
+    if death is not None and time.time() - death[0] < LONGEST_DEATH_SECONDS:
+        os.environ["LOCKSTEP_DEATH"] = f"{death[0]:.3f} {death[1]}"
+    address, public_address = _find_addresses()
+    host = socket.gethostname()[:64]
+    start_monitor(MonitorFacts(str(folder), str(journal), host, address, public_address, stall_seconds, start_seconds))
+
+
+def _find_addresses() -> tuple[str, str]:
+    """Returns the address at which the monitor of this host listens, and the one under which other hosts reach it: that of
+    the route to the first worker."""
+    rendezvous = environment_variables.rendezvous()
+    if rendezvous is None or environment_variables.local_world_size(default=0) == environment_variables.world_size():
+        return "127.0.0.1", "127.0.0.1"
+    try:
+        family, kind, _, _, place = socket.getaddrinfo(rendezvous[0], int(rendezvous[1]), type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(place)  # sends nothing
+            own = str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1", "127.0.0.1"
+    if not ipaddress.ip_address(own.partition("%")[0]).is_loopback:
+        return own, own
+    return "::" if family == socket.AF_INET6 else "0.0.0.0", rendezvous[0]  # noqa: S104
+
+
+def advise_torchrun() -> None:
+    """Says which options torchrun lacks to start workers again after a death, quickly."""
+    facts = environment_variables.torchrun_facts()
+    if facts is None or environment_variables.rank() != 0:
+        return
+    most_restarts, shares_store = facts
+    is_one_host = environment_variables.local_world_size() == environment_variables.world_size()
+    if is_one_host and most_restarts == 0:
+        return
+    lacks = find_lacks(most_restarts, shares_store, _read_command(os.getppid()), is_one_host)
+    if lacks:
+        warn(f"After a death torchrun will not start the workers again, or slowly. Add {', '.join(lacks)}.")
+
+
+def find_lacks(most_restarts: int, shares_store: bool, command: list[str], is_one_host: bool) -> list[str]:
+    """Returns what should be added to a torchrun command and its environment."""
+    words = " ".join(command).replace("_", "-")
+    lacks = []
+    if most_restarts == 0:
+        lacks.append("--max-restarts 3")
+    if shares_store:
+        lacks.append("TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 (an environment variable)")
+    if not is_one_host and command and "--rdzv-backend" not in words:
+        lacks.append("--rdzv-backend c10d --rdzv-endpoint HOST:PORT in place of --master-addr and --master-port")
+    if not is_one_host and command and "keep-alive-interval" not in words:
+        lacks.append(f"--rdzv-conf {QUICK_RENDEZVOUS}")
+    return lacks
+
+
+def _read_command(pid: int) -> list[str]:
+    """Returns the command line of a process; empty where it cannot be read."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []

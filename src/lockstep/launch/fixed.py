@@ -5,20 +5,22 @@ elastic agent could do the work of this module, but importing it takes as long a
 """
 
 import errno
+import math
 import signal
 import socket
-import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lockstep.errors import LockstepError, PortTaken
-from lockstep.launch.describe_stall import Stall
+from lockstep.launch.deaths import Deaths, WorkerDied
 from lockstep.launch.fork_server import ForkServer, Target
 from lockstep.launch.launch_folder import make_launch_folder
-from lockstep.launch.stall_watch import StallWatch, WatchedWorker
+from lockstep.launch.monitor import Monitor
+from lockstep.launch.stall_watch import StallWatch
 from lockstep.launch.supervisor import RESUME, ChildProcess, Supervisor
 from lockstep.notices import warn
 from lockstep.run import environment_variables
+from lockstep.run.journal import read as read_journal
 
 GRACE_SECONDS = 5.0
 """How long the other processes may take to report their own failure after one has failed."""
@@ -45,10 +47,6 @@ def choose_threads(processes: int) -> str:
     return str(environment_variables.threads_per_process(processes))
 
 
-class WorkerDied(LockstepError):
-    """A worker died without saying why, or stood still: another launch may succeed."""
-
-
 @dataclass(frozen=True)
 class FixedLaunch:
     """What is launched, and how failures are handled. The servers have the last ranks."""
@@ -61,6 +59,9 @@ class FixedLaunch:
     restarts: int = 0  # how often all are started again after a death
     stall_seconds: float | None = None  # None: nobody watches for workers that stand still
     start_seconds: float = 600.0  # how long workers may take before their first step
+    least_workers: int | None = None  # an elastic range: so many continue when the others are lost
+    return_seconds: float = math.inf  # after which lost workers are started again
+    journal: Path | None = None  # of the run
 
     @property
     def count(self) -> int:
@@ -75,11 +76,15 @@ def launch_fixed(target: Target, launch: FixedLaunch) -> int | None:
     """Runs `target` once for every worker and server and waits for all of them. Each reads its place from RANK,
     WORLD_SIZE and so on. Returns the stop signal that ended the launch, if one did."""
     port = find_free_port(launch.port)
+    least_workers = launch.workers if launch.least_workers is None else launch.least_workers
     with ForkServer(target, {"OMP_NUM_THREADS": choose_threads(launch.count)}) as server:
-        deaths, is_port_tried = Deaths(launch.restarts), False
+        deaths, is_port_tried = Deaths(launch.restarts, launch.workers, least_workers), False
         while True:
             try:
-                return _launch_once(server, launch, port, deaths)
+                stop_signal = _launch_once(server, launch, port, deaths)
+                if not deaths.is_return_due or stop_signal is not None or _has_finished(launch):
+                    return stop_signal
+                warn(deaths.bring_back())
             except PortTaken:
                 if is_port_tried:
                     raise
@@ -89,45 +94,14 @@ def launch_fixed(target: Target, launch: FixedLaunch) -> int | None:
             port = find_free_port(launch.port)
 
 
-class Deaths:
-    """Counts the deaths of a launch, and decides whether to start again."""
-
-    MOST_IN_VAIN = 3
-
-    def __init__(self, most_restarts: int) -> None:
-        self.restarts, self._most_restarts = 0, most_restarts
-        self.furthest_step = 0
-        self._furthest_before, self._in_vain = -1, 0
-        self._last: tuple[float, str] | None = None
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """What the next workers are told."""
-        if self._last is None:
-            return {}
-        moment, sentence = self._last
-        return {"LOCKSTEP_RESTARTS": str(self.restarts), "LOCKSTEP_DEATH": f"{moment:.3f} {sentence}"}
-
-    def add(self, error: WorkerDied) -> str:
-        """Returns a sentence about the restart, or raises if there is none."""
-        is_further = self.furthest_step > self._furthest_before
-        self._in_vain = 1 if is_further else self._in_vain + 1
-        self._furthest_before = max(self._furthest_before, self.furthest_step)
-        if self._in_vain >= self.MOST_IN_VAIN and self._most_restarts:
-            step = f"{max(self.furthest_step, 1):,}"
-            remedy = f"`lockstep data show RUN --step {step.replace(',', '')}` prints its sentences. {RESUME}"
-            raise LockstepError(f"{error.message} Workers died {self._in_vain} times at step {step}.", remedy)
-        if self.restarts >= self._most_restarts:
-            raise error
-        self.restarts += 1
-        self._last = time.time(), error.message
-        return (
-            f"{error.message} All start again from the last checkpoint "
-            f"(restart {self.restarts} of {self._most_restarts})."
-        )
+def _has_finished(launch: FixedLaunch) -> bool:
+    """Whether the last launch ended by itself, before it could be asked to stop."""
+    stops = [] if launch.journal is None else read_journal(launch.journal).of("stop")
+    return bool(stops) and stops[-1].get("reason") != "signal"
 
 
 def _launch_once(server: ForkServer, launch: FixedLaunch, port: int, deaths: Deaths) -> int | None:
+    launch = replace(launch, workers=len(deaths.places))
     environment = {
         "WORLD_SIZE": str(launch.count),
         "LOCAL_WORLD_SIZE": str(launch.count),
@@ -138,71 +112,47 @@ def _launch_once(server: ForkServer, launch: FixedLaunch, port: int, deaths: Dea
     }
     with make_launch_folder() as name:
         folder = Path(name)
-        monitor = Monitor(folder, launch)
+        monitor = _make_monitor(folder, launch, deaths)
         environment["LOCKSTEP_HEARTBEATS"] = name if monitor.is_watching else ""
         try:
             with Supervisor(launch.stop_seconds, on_poll=monitor.check) as supervisor:
                 monitor.supervisor = supervisor
                 for rank in range(launch.count):
-                    supervisor.watch(server.start_worker(rank, launch.workers, environment, folder))
+                    place = deaths.places[rank] if rank < launch.workers else rank
+                    supervisor.watch(server.start_worker(rank, launch.workers, environment, folder, place=place))
                 _wait(supervisor, launch, monitor)
                 return supervisor.signals[0] if supervisor.signals else None
+        except WorkerDied as error:
+            if error.rank is not None and error.rank < launch.workers:
+                error.place = deaths.places[error.rank]
+            raise
         finally:
             deaths.furthest_step = max(deaths.furthest_step, monitor.furthest_step)
+            deaths.is_return_due = monitor.is_return_due
 
 
-def _wait(supervisor: Supervisor, launch: FixedLaunch, monitor: "Monitor") -> None:
+def _make_monitor(folder: Path, launch: FixedLaunch, deaths: Deaths) -> Monitor:
+    watch = None
+    if launch.stall_seconds is not None:
+        watch = StallWatch(folder, launch.stall_seconds, launch.start_seconds)
+    return_seconds = launch.return_seconds if deaths.is_reduced else math.inf
+    return Monitor(watch, launch.workers, launch.journal, return_seconds, deaths.furthest_step)
+
+
+def _wait(supervisor: Supervisor, launch: FixedLaunch, monitor: Monitor) -> None:
     """Waits until all have ended, and raises why if one failed that the others need."""
     failed: list[ChildProcess] = []  # the first is the one that ended the launch
     for child in supervisor.exits():
-        if child.exit_code != 0 and (failed or not _is_harmless(child, launch.expendable, bool(supervisor.signals))):
+        is_stopping = bool(supervisor.signals) or supervisor.is_stopping
+        if child.exit_code != 0 and (failed or not _is_harmless(child, launch.expendable, is_stopping)):
             failed.append(child)
             supervisor.end_within(GRACE_SECONDS)
     if monitor.ended is not None and failed:
-        raise WorkerDied(monitor.ended.sentence, RESUME)
+        raise WorkerDied(monitor.ended.sentence, RESUME, rank=monitor.ended.rank)
     if failed:
         raise _find_cause(failed, bool(supervisor.signals))
     if supervisor.children:
         raise LockstepError(f"The workers did not stop within {launch.stop_seconds} seconds.", RESUME)
-
-
-class Monitor:
-    """Names workers that stand still, and ends them after a while."""
-
-    def __init__(self, folder: Path, launch: FixedLaunch) -> None:
-        self.supervisor: Supervisor | None = None
-        self.ended: Stall | None = None  # the stall for which workers were ended
-        self._workers = launch.workers
-        self._watch = None
-        if launch.stall_seconds is not None:
-            self._watch = StallWatch(folder, launch.stall_seconds, launch.start_seconds)
-        self._named: Stall | None = None
-
-    @property
-    def is_watching(self) -> bool:
-        return self._watch is not None
-
-    @property
-    def furthest_step(self) -> int:
-        return 0 if self._watch is None else self._watch.find_furthest_step(self._workers)
-
-    def check(self) -> None:
-        if self._watch is None or self.supervisor is None or self.supervisor.signals or self.ended is not None:
-            return
-        children = [child for child in self.supervisor.children if child.rank < self._workers]
-        new = self._watch.check([WatchedWorker(child.rank, child.process.pid) for child in children])
-        if new is not None:
-            self._named = new
-            warn(new.sentence)
-        elif self._named is not None and self._watch.stall is None:
-            who = "The workers continue" if self._named.rank is None else f"Worker {self._named.rank} continues"
-            warn(f"{who}.")
-            self._named = None
-        if self._watch.is_over():
-            self.ended = self._watch.stall
-            for child in children:
-                if self.ended is None or self.ended.rank in (None, child.rank):
-                    child.process.kill()
 
 
 def _is_harmless(child: ChildProcess, expendable: range, is_stopping: bool) -> bool:
@@ -235,8 +185,8 @@ def _find_cause(failed: list[ChildProcess], is_stopping: bool) -> LockstepError:
             kind, number = child.name.lower().split()
             log = f"; see logs/{kind}-{int(number):04d}.log in the run folder"
             hint = " (out of memory?)" if is_killed else "; see its message above" if is_error else log
-            kind_of_error = LockstepError if is_stopping else WorkerDied
-            return kind_of_error(f"{child.describe_exit()}{hint}.", RESUME)
+            sentence = f"{child.describe_exit()}{hint}."
+            return LockstepError(sentence, RESUME) if is_stopping else WorkerDied(sentence, RESUME, rank=child.rank)
     if "lost" in errors and not is_stopping:
         return WorkerDied(errors["lost"].message, errors["lost"].remedy)
     return errors.get("lost") or LockstepError("The workers were stopped by SIGTERM.", RESUME)

@@ -118,14 +118,22 @@ class ForkServer:
         return process
 
     def start_worker(
-        self, rank: int, workers: int, environment: Mapping[str, str], folder: Path, delay_seconds: float = 0.0
+        self,
+        rank: int,
+        workers: int,
+        environment: Mapping[str, str],
+        folder: Path,
+        delay_seconds: float = 0.0,
+        place: int | None = None,
     ) -> ChildProcess:
-        """Starts one worker, or a server if its rank is not below `workers`. It may report why it fails in `folder`."""
+        """Starts one worker, or a server if its rank is not below `workers`. It may report why it fails in `folder`.
+        `place` is its LOCAL_RANK if that is not its rank."""
         error_file = folder / f"{rank}.json"
         error_file.unlink(missing_ok=True)
-        place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "TORCHELASTIC_ERROR_FILE": str(error_file)}
+        local_rank = rank if place is None else place
+        own = {"RANK": str(rank), "LOCAL_RANK": str(local_rank), "TORCHELASTIC_ERROR_FILE": str(error_file)}
         name = f"Worker {rank}" if rank < workers else f"Server {rank - workers}"
-        process = self.start(self._target, {**environment, **place}, delay_seconds)
+        process = self.start(self._target, {**environment, **own}, delay_seconds)
         return ChildProcess(name, process, rank, error_file)
 
     def send(self, request: StartRequest | SignalRequest) -> None:

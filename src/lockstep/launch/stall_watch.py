@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from lockstep.heartbeat import STEP_PHASES, Heartbeat, read_heartbeat
@@ -24,13 +24,22 @@ class WatchedWorker:
     pid: int
 
 
+@dataclass(frozen=True)
+class View:
+    """What is known of workers at one moment, by rank."""
+
+    beats: dict[int, Heartbeat] = field(default_factory=dict)
+    states: dict[int, ProcessState] = field(default_factory=dict)
+    pids: dict[int, int] = field(default_factory=dict)
+
+
 class StallWatch:
     """Looks at the workers of one launch once a second."""
 
     def __init__(self, folder: Path, stall_seconds: float, start_seconds: float) -> None:
         self._folder, self._stall_seconds, self._start_seconds = folder, stall_seconds, start_seconds
-        self._last_check = self._begin = time.monotonic()
-        self._before: dict[int, ProcessState] = {}  # as the last check saw them
+        self._last_check = time.monotonic()
+        self.view = View()  # of the last check
         self.stall: Stall | None = None  # while somebody stands still
         self._limit = 0.0  # seconds after which the worker of the stall is ended
 
@@ -40,24 +49,41 @@ class StallWatch:
         if now - self._last_check < CHECK_SECONDS:
             return None
         self._last_check = now
+        return self.judge(self.look(workers), now)
+
+    def look(self, workers: Sequence[WatchedWorker]) -> View:
+        """Returns what can be seen of the workers on this host."""
         beats = {worker.rank: read_heartbeat(self._folder, worker.rank) for worker in workers}
-        alive = {rank: beat for rank, beat in beats.items() if beat is not None}
-        states = {worker.rank: read_state(worker.pid) for worker in workers}
-        limits = {rank: self.find_limit(beat, states[rank].is_halted) for rank, beat in alive.items()}
-        late = {rank: beat for rank, beat in alive.items() if now - beat.time > limits[rank]}
-        if any(beat.phase not in STEP_PHASES and rank not in late for rank, beat in alive.items()):
-            late = {
-                rank: beat for rank, beat in late.items() if states[rank].is_halted
-            }  # others wait for its evaluation
-        before, self._before = self._before, states
+        return View(
+            {rank: beat for rank, beat in beats.items() if beat is not None},
+            {worker.rank: read_state(worker.pid) for worker in workers},
+            {worker.rank: worker.pid for worker in workers},
+        )
+
+    def judge(self, view: View, now: float) -> Stall | None:
+        """Decides whether somebody stands still, and who. Returns a stall that is new."""
+        before, self.view = self.view, view
+        late = self._find_late(view, now)
         if not late:
             self.stall = None
             return None
         if self.stall is not None and (self.stall.rank is None or self.stall.rank in late):
             return None
-        self._limit = min(self._find_end(beat, states[rank].is_halted) for rank, beat in late.items())
-        self.stall = describe_stall(alive, late, states, before, {worker.rank: worker.pid for worker in workers}, now)
+        self._limit = min(self._find_end(beat, view.states[rank].is_halted) for rank, beat in late.items())
+        self.stall = self.describe(view, late, before.states, now)
         return self.stall
+
+    def describe(self, view: View, late: dict[int, Heartbeat], before: dict[int, ProcessState], now: float) -> Stall:
+        """Returns who is to blame, with the sentence about it."""
+        return describe_stall(view.beats, late, view.states, before, view.pids, now)
+
+    def _find_late(self, view: View, now: float) -> dict[int, Heartbeat]:
+        limits = {rank: self.find_limit(beat, view.states[rank].is_halted) for rank, beat in view.beats.items()}
+        late = {rank: beat for rank, beat in view.beats.items() if now - beat.time > limits[rank]}
+        if any(beat.phase not in STEP_PHASES and rank not in late for rank, beat in view.beats.items()):
+            # The others wait for its evaluation or save.
+            late = {rank: beat for rank, beat in late.items() if view.states[rank].is_halted}
+        return late
 
     def find_limit(self, beat: Heartbeat, is_halted: bool = False) -> float:
         """Returns after how many seconds without a beat a worker is late. One that is stopped is late soon in any phase."""

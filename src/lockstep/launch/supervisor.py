@@ -86,6 +86,7 @@ class Supervisor:
     ) -> None:
         self.children: list[ChildProcess] = []  # that run, as far as is known
         self.signals: list[int] = []  # stop signals in the order of their arrival
+        self.is_stopping = False  # the children were asked to end
         self._stop_seconds, self._poll_seconds, self._on_poll = stop_seconds, poll_seconds, on_poll
         self._deadline = float("inf")
 
@@ -118,6 +119,14 @@ class Supervisor:
         """Limits how long `exits` waits for the remaining children. An earlier limit stays."""
         self._deadline = min(self._deadline, time.monotonic() + seconds)
 
+    def ask_to_stop(self, number: int = signal.SIGTERM) -> None:
+        """Sends a stop signal to the children, which then have `stop_seconds` to end."""
+        self.is_stopping = True
+        for child in self.children:
+            if not child.is_helper:
+                child.process.send_signal(number)
+        self.end_within(self._stop_seconds)
+
     def exits(self) -> Iterator[ChildProcess]:
         """Yields every child when it has ended, until only helpers are left or the time limit has passed. Children that
         are added meanwhile are watched too."""
@@ -126,10 +135,7 @@ class Supervisor:
             self._on_poll()
             if self.signals and not is_passed_on:
                 is_passed_on = True
-                for child in self.children:
-                    if not child.is_helper:
-                        child.process.send_signal(self.signals[0])
-                self.end_within(self._stop_seconds)
+                self.ask_to_stop(self.signals[0])
             ended = [child for child in self.children if child.process.poll() is not None]
             for child in ended:
                 self.children.remove(child)

@@ -65,6 +65,23 @@ def heartbeat_folder() -> Path | None:
     return Path(folder) if folder else None
 
 
+def monitor_folder() -> Path | None:
+    """Where the workers of this host find their monitor, if another engine than our launcher started them."""
+    return heartbeat_folder() if launcher_pid() is None else None
+
+
+def name_launch() -> tuple[str, ...]:
+    """What all workers that one engine has started on this host share, and no other start does."""
+    names = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "GROUP_RANK")
+    return (str(os.getppid()), *(os.environ.get(name, "") for name in names))
+
+
+def torchrun_facts() -> tuple[int, bool] | None:
+    """How often torchrun restarts the workers, and whether all starts share one store; None under another engine."""
+    most = os.environ.get("TORCHELASTIC_MAX_RESTARTS")
+    return None if most is None else (int(most), os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True")
+
+
 def last_death() -> tuple[float, str] | None:
     """When a worker of the launch before died, in seconds since 1970, and the sentence about it; None if none did."""
     moment, _, sentence = os.environ.get("LOCKSTEP_DEATH", "").partition(" ")

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, TextIO
 
 from lockstep import heartbeat
@@ -19,6 +20,7 @@ from lockstep.ablation import Ablation, read_ablation
 from lockstep.config import RunConfig
 from lockstep.errors import LockstepError, PortTaken
 from lockstep.files import write_json
+from lockstep.monitor_folder import read_own_peer, write_peers
 from lockstep.notices import print_error, warn
 from lockstep.process import run_then_exit
 from lockstep.remote.place import is_remote, working_folder
@@ -75,6 +77,7 @@ def _join_and_train(config: RunConfig, place: str | Path) -> str:
     elastic = config.strategy.name == "resilient"
     team = join(config.train.device, config.train.timeout_seconds, servers, elastic)
     touched()
+    _introduce_monitors(team)
     try:
         if team.serving:
             from lockstep.parallel.server.parameter_server import serve
@@ -92,6 +95,13 @@ def _join_and_train(config: RunConfig, place: str | Path) -> str:
         raise
     team.close()
     return reason
+
+
+def _introduce_monitors(team: "Team") -> None:
+    """Lets the monitors of all hosts know each other, where another engine has started the workers."""
+    if environment_variables.launcher_pid() is None and team.size > 1 and not (team.serving or team.elastic):
+        peers = team.gather(read_own_peer())
+        write_peers(peers, team.gather(token_hex(16))[0])
 
 
 class LostPeer(LockstepError):

@@ -1,0 +1,320 @@
+"""Watches the workers of one host under torchrun, mpirun and other engines: `python -m lockstep.launch.host_monitor FACTS`.
+
+The first worker of a host starts it as a process of its own, which outlives the workers long enough to tell the other hosts
+how they ended, and then ends itself. It says who stands still or is gone in the same sentences as a local launch, in the
+journal and on stderr. After a while it ends the worker that is to blame, or all of its host where nobody is, so that the
+engine can start them again.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from lockstep.files import write_json
+from lockstep.heartbeat import Heartbeat
+from lockstep.launch.describe_stall import Stall, describe_stall
+from lockstep.launch.fault_log import FaultLog
+from lockstep.launch.monitor_exchange import Exchange, Message, Neighbour, News
+from lockstep.launch.process_state import ProcessState
+from lockstep.launch.stall_watch import StallWatch, View, WatchedWorker
+from lockstep.monitor_folder import Peer, Worker, read_end, read_peers, read_workers, write_death
+from lockstep.notices import warn
+
+TICK_SECONDS = 0.25
+SEND_SECONDS = 0.5
+LOST_SECONDS = 8.0
+"""A host is lost if its monitor was not heard for so long, while a worker of this host waits for somebody."""
+WAITING_SECONDS = 5.0
+"""A worker that has not moved for so long may be waiting for a lost host."""
+LINGER_SECONDS = 5.0
+"""How long the monitor goes on telling after the last worker of its host is gone."""
+
+
+@dataclass(frozen=True)
+class MonitorFacts:
+    """What the first worker of a host tells the monitor that it starts."""
+
+    folder: str  # of `monitor_folder`
+    journal: str
+    host: str
+    address: str  # to listen at
+    public_address: str  # under which other hosts reach it
+    stall_seconds: float
+    start_seconds: float
+
+
+def start_monitor(facts: MonitorFacts) -> None:
+    """Starts the monitor of this host, in a session of its own: what ends the workers does not end it."""
+    words = [sys.executable, "-m", "lockstep.launch.host_monitor", json.dumps(asdict(facts))]
+    subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
+
+
+class JobWatch(StallWatch):
+    """Judges the workers of all hosts. Only this host's can be looked at closely."""
+
+    is_complete = True  # all hosts are heard
+
+    def describe(self, view: View, late: dict[int, Heartbeat], before: dict[int, ProcessState], now: float) -> Stall:
+        pids = {rank: view.pids.get(rank, 0) for rank in view.beats}
+        stall = describe_stall(view.beats, late, view.states, before, pids, now)
+        if stall.rank is None or self.is_complete or stall.evidence == "established":
+            return stall
+        since = min(beat.time for beat in late.values())
+        who = ", ".join(str(rank) for rank in sorted(late))
+        waited = f"{'Worker' if len(late) == 1 else 'Workers'} {who} of this host waited for {now - since:.0f} s"
+        sentence = (
+            f"{waited}, and not all hosts can be heard: a lost connection, or a worker of another host (cause unknown)."
+        )
+        return Stall(None, since, "unknown", sentence)
+
+
+class HostMonitor:
+    """The monitor of one host."""
+
+    def __init__(self, facts: MonitorFacts) -> None:
+        self.folder, self.host = Path(facts.folder), facts.host
+        self.log = FaultLog(Path(facts.journal), facts.host)
+        self.exchange = Exchange(facts.address)
+        self.watch = JobWatch(self.folder, facts.stall_seconds, facts.start_seconds)
+        self.stall_seconds = facts.stall_seconds
+        self.own: Peer = {"host": facts.host, "address": facts.public_address, "port": self.exchange.port, "ranks": []}
+        self.alive: dict[int, Worker] = {}
+        self.seen: set[int] = set()
+        self.ended: set[int] = set()  # ranks that this monitor has ended
+        self.news: list[News] = []  # of this host
+        self.said: set[tuple[str, str]] = set()  # news of others, by host and sentence
+        self.lost: dict[str, float] = {}  # when hosts were last heard
+        self.has_told_death = False
+        self.named: Stall | None = None
+        self.gone_at: float | None = None  # when the last worker was gone
+        self.next_send = self.next_check = 0.0
+        write_json(self.folder / "monitor.json", self.own)
+
+    def run(self) -> None:
+        """Watches until the workers of this host are gone and the others know."""
+        while not self._is_over():
+            now = time.monotonic()
+            self._read_workers()
+            self._find_gone()
+            self.exchange.receive()
+            if not self.exchange.neighbours and (found := read_peers(self.folder)) is not None:
+                self.exchange.join(*found, self.own)
+            for neighbour in self.exchange.others:
+                self._repeat_news(neighbour)
+            if now >= self.next_check and self.alive:
+                self.next_check = now + 1.0
+                self._check(now)
+            if now >= self.next_send:
+                self.next_send = now + SEND_SECONDS
+                self._send()
+            time.sleep(TICK_SECONDS)
+
+    def _is_over(self) -> bool:
+        if self.alive or not self.seen:
+            return False
+        self.gone_at = self.gone_at or time.monotonic()
+        is_peaceful = all((read_end(self.folder, rank) or ("",))[0] == "finished" for rank in self.seen)
+        is_alone = all(other.message is None or other.message.is_last for other in self.exchange.others)
+        if is_peaceful or is_alone:
+            self._send()
+            return True
+        return time.monotonic() > self.gone_at + LINGER_SECONDS
+
+    def _read_workers(self) -> None:
+        for worker in read_workers(self.folder):
+            if worker.rank not in self.seen:
+                self.seen.add(worker.rank)
+                self.alive[worker.rank] = worker
+
+    def _find_gone(self) -> None:
+        """Notices workers that are gone, and tells about the first that said nothing: the others end because of it."""
+        for rank, worker in list(self.alive.items()):
+            end = read_end(self.folder, rank)
+            if end is None and worker.process.is_alive():
+                continue
+            del self.alive[rank]
+            reason, sentence = end or read_end(self.folder, rank) or ("", "")
+            if reason in ("finished", "stopped", "lost") or rank in self.ended or self.has_told_death:
+                self.has_told_death |= reason == "lost"
+                continue
+            who = f"Worker {rank} (process {worker.process.pid})"
+            self.has_told_death = True
+            if reason == "failed":
+                self.news.append(News("died", f"{who} failed: {sentence}", rank))
+                continue  # it has printed that itself
+            if worker.engine.is_alive():
+                self._tell(
+                    News("died", f"{who} is gone without a word: it was killed, or crashed.", rank, "established")
+                )
+            else:
+                self._tell(News("died", f"{who} ended with the process that had started it.", rank, "established"))
+
+    def _check(self, now: float) -> None:
+        """Names who stands still, here or on another host, and ends what must be ended."""
+        view = self._collect_view(now)
+        self._name_lost_hosts(view, now)
+        self.watch.is_complete = not self.lost and all(other.message is not None for other in self.exchange.others)
+        stall = self.watch.judge(view, now)
+        if stall is not None and not (self.lost and stall.rank is None):
+            self.named = stall
+            if stall.rank in self.alive or (stall.rank is None and self._speaks_first()):
+                self._tell(News("stall", stall.sentence, stall.rank, stall.evidence), stall)
+        elif self.named is not None and self.watch.stall is None:
+            if self.named.rank in self.alive:
+                self._say(f"Worker {self.named.rank} continues.", self.host)
+                self.log.write("continues", f"Worker {self.named.rank} continues.", rank=self.named.rank)
+            self.named, self.news = None, [one for one in self.news if one.what != "stall"]
+        self._end_the_late(now)
+
+    def _collect_view(self, now: float) -> View:
+        """Returns what is known of the workers of all hosts that can be heard."""
+        workers = [WatchedWorker(rank, worker.process.pid) for rank, worker in self.alive.items()]
+        view = self.watch.look(workers)
+        for neighbour in self.exchange.others:
+            message = neighbour.message
+            if (
+                message is None
+                or message.is_last
+                or neighbour.heard_at is None
+                or now - neighbour.heard_at > LOST_SECONDS
+            ):
+                continue
+            view.beats.update(message.view.beats)
+            view.states.update(message.view.states)
+        return view
+
+    def _name_lost_hosts(self, view: View, now: float) -> None:
+        """A host is lost if its monitor is silent and a worker of this host waits."""
+        waiting = {rank: view.beats[rank] for rank in self.alive if rank in view.beats}
+        waiting = {rank: beat for rank, beat in waiting.items() if now - beat.time > WAITING_SECONDS}
+        for neighbour in self.exchange.others:
+            host, message, heard = neighbour.peer["host"], neighbour.message, neighbour.heard_at
+            is_silent = message is not None and heard is not None and now - heard > LOST_SECONDS and not message.is_last
+            if host in self.lost and not is_silent:
+                del self.lost[host]
+                self._say(f"Host {host} is heard again.", self.host)
+            if is_silent and waiting and host not in self.lost and heard is not None:
+                self.lost[host] = heard
+                sentence = _describe_lost_host(neighbour, waiting, now)
+                self._tell(
+                    News("host lost", sentence, None, "supported", host), since=heard, writes=self._speaks_first()
+                )
+
+    def _end_the_late(self, now: float) -> None:
+        """Ends the worker of this host that is to blame, or all where nobody is or a host is lost."""
+        stall = self.watch.stall
+        victims: list[int] = []
+        if self.lost and now - min(self.lost.values()) > self.stall_seconds:
+            victims = list(self.alive)
+        elif stall is not None and self.watch.is_over():
+            victims = [rank for rank in self.alive if stall.rank in (None, rank)]
+        reason = next((one.sentence for one in reversed(self.news) if one.what in ("stall", "host lost")), "")
+        for rank in victims:
+            if rank not in self.ended:
+                self.ended.add(rank)
+                self._end(self.alive[rank], reason or (stall.sentence if stall is not None else ""))
+
+    def _end(self, worker: Worker, reason: str) -> None:
+        sentence = f"Worker {worker.rank} was ended after {self.stall_seconds:.0f} s. {reason}".strip()
+        if worker.error_file is not None:
+            with suppress(OSError):
+                write_json(Path(worker.error_file), {"message": sentence, "timestamp": int(time.time())})
+        self._tell(News("ended", sentence, worker.rank))
+        if worker.process.is_alive():
+            with suppress(OSError):
+                os.kill(worker.process.pid, signal.SIGKILL)
+
+    def _speaks_first(self) -> bool:
+        """Whether this host has the first worker of those that can be heard: it speaks where no host is to blame."""
+        others = [
+            rank for one in self.exchange.others if one.peer["host"] not in self.lost for rank in one.peer["ranks"]
+        ]
+        return bool(self.seen) and min(self.seen) < min(others, default=sys.maxsize)
+
+    def _tell(self, news: News, stall: Stall | None = None, since: float | None = None, writes: bool = True) -> None:
+        """Says a sentence here, in the journal and on the other hosts."""
+        self.news.append(news)
+        self._say(news.sentence, self.host)
+        if news.what != "stall":
+            write_death(self.folder, time.time(), news.sentence)
+        if writes:
+            beat = None if news.rank is None else self.watch.view.beats.get(news.rank)
+            self.log.write(
+                news.what,
+                news.sentence,
+                host=news.host or self.host,
+                rank=news.rank,
+                beat=beat,
+                since=stall.since if stall is not None else since,
+                evidence=news.evidence or None,
+            )
+
+    def _repeat_news(self, neighbour: Neighbour) -> None:
+        """Says what another host has found out."""
+        for news in neighbour.message.news if neighbour.message is not None else ():
+            host = neighbour.peer["host"]
+            is_known = news.what == "host lost" and news.host in self.lost
+            if (host, news.sentence) in self.said or is_known:
+                continue
+            self.said.add((host, news.sentence))
+            self.has_told_death |= news.what in ("died", "ended")
+            self._say(news.sentence, host)
+            if news.what != "stall":
+                write_death(self.folder, time.time(), news.sentence)
+
+    def _say(self, sentence: str, host: str) -> None:
+        warn(f"Host {host}: {sentence}" if self.exchange.others else sentence)
+
+    def _send(self) -> None:
+        now = time.monotonic()
+        view = self.watch.look([WatchedWorker(rank, worker.process.pid) for rank, worker in self.alive.items()])
+        heard = [
+            one.peer["host"] for one in self.exchange.others if now - (one.heard_at or -LOST_SECONDS) < LOST_SECONDS
+        ]
+        self.exchange.send(Message(0, view, heard, self.news, is_last=not self.alive))
+
+    def close(self) -> None:
+        """Removes the folder of this start; notes for the next one stay beside it."""
+        self.exchange.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        with suppress(OSError):
+            self.folder.parent.rmdir()  # only if it is empty
+
+
+def _describe_lost_host(neighbour: Neighbour, waiting: dict[int, Heartbeat], now: float) -> str:
+    peer, heard = neighbour.peer, neighbour.heard_at or now
+    rank, beat = max(waiting.items(), key=lambda item: item[1].time)
+    workers = ", ".join(str(rank) for rank in peer["ranks"])
+    silence, wait = f"{now - heard:.0f} s", f"{now - beat.time:.0f} s in step {beat.step:,}"
+    return (
+        f"Host {peer['host']} ({peer['address']}) is lost, with worker{'s' * (len(peer['ranks']) > 1)} {workers}: "
+        f"its monitor was not heard for {silence}, and Worker {rank} has waited for {wait}."
+    )
+
+
+def main() -> None:
+    facts = MonitorFacts(**json.loads(sys.argv[1]))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # they are for the workers, and it ends after them
+    with (Path(facts.folder) / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return  # another worker of this host has started one
+        monitor = HostMonitor(facts)
+        try:
+            monitor.run()
+        finally:
+            monitor.close()
+
+
+if __name__ == "__main__":
+    main()
