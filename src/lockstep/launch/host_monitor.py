@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lockstep.files import write_json
-from lockstep.heartbeat import Heartbeat
+from lockstep.heartbeat import STEP_PHASES, Heartbeat, read_heartbeat
 from lockstep.launch.describe_stall import Stall, describe_stall
 from lockstep.launch.fault_log import FaultLog
 from lockstep.launch.monitor_exchange import Exchange, Message, Neighbour, News
@@ -151,11 +151,14 @@ class HostMonitor:
                 self.news.append(News("died", f"{who} failed: {sentence}", rank))
                 continue  # it has printed that itself
             if worker.engine.is_alive():
-                self._tell(
-                    News("died", f"{who} is gone without a word: it was killed, or crashed.", rank, "established")
-                )
+                sentence = f"{who} is gone without a word{self._name_place(rank)}: it was killed, or crashed."
             else:
-                self._tell(News("died", f"{who} ended with the process that had started it.", rank, "established"))
+                sentence = f"{who} ended with the process that had started it."
+            self._tell(News("died", sentence, rank, "established"))
+
+    def _name_place(self, rank: int) -> str:
+        beat = read_heartbeat(self.folder, rank)
+        return f" in step {beat.step:,}" if beat is not None and beat.phase in STEP_PHASES else ""
 
     def _check(self, now: float) -> None:
         """Names who stands still, here or on another host, and ends what must be ended."""
@@ -223,7 +226,7 @@ class HostMonitor:
                 self._end(self.alive[rank], reason or (stall.sentence if stall is not None else ""))
 
     def _end(self, worker: Worker, reason: str) -> None:
-        sentence = f"Worker {worker.rank} was ended after {self.stall_seconds:.0f} s. {reason}".strip()
+        sentence = f"Worker {worker.rank} was ended. {reason}".strip()
         if worker.error_file is not None:
             with suppress(OSError):
                 write_json(Path(worker.error_file), {"message": sentence, "timestamp": int(time.time())})
@@ -246,7 +249,7 @@ class HostMonitor:
         if news.what != "stall":
             write_death(self.folder, time.time(), news.sentence)
         if writes:
-            beat = None if news.rank is None else self.watch.view.beats.get(news.rank)
+            beat = None if news.rank is None else read_heartbeat(self.folder, news.rank)
             self.log.write(
                 news.what,
                 news.sentence,
@@ -271,7 +274,8 @@ class HostMonitor:
                 write_death(self.folder, time.time(), news.sentence)
 
     def _say(self, sentence: str, host: str) -> None:
-        warn(f"Host {host}: {sentence}" if self.exchange.others else sentence)
+        is_named = not self.exchange.others or (host == self.host and sentence.startswith("Host "))
+        warn(sentence if is_named else f"Host {host}: {sentence}")
 
     def _send(self) -> None:
         now = time.monotonic()

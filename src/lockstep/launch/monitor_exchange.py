@@ -1,9 +1,9 @@
 """How the monitors of several hosts tell each other what they see: small datagrams, twice a second.
 
 Every monitor sends to every other one, so there is no common server whose loss would end the exchange, and a lost host is
-simply one that is not heard. A message is one line of JSON with a signature; the workers agreed on its key when they joined.
-Whatever is too long, not signed, repeated or not well-formed is ignored. A client of torch's store would need torch in every
-monitor, 200 MB, and the store dies with its host.
+simply one that is not heard. A message is one line of JSON with a signature; the workers agreed on its key when they
+joined. Whatever is too long, not signed, repeated or not well-formed is ignored. A client of torch's store would need
+torch in every monitor, 200 MB, and the store dies with its host.
 """
 
 import hashlib

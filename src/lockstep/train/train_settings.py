@@ -68,9 +68,9 @@ class TrainSettings(Settings):
     gives up earlier when workers have died three times without a step beyond the furthest one. 0: never. The strategy
     resilient has strategy.restarts instead."""
     return_seconds: float = Field(300.0, gt=0)
-    """With an elastic range (`--workers 2:4`): a worker that died twice without a step beyond the furthest one, or for which
-    no restart is left, is left out. The others continue from the last checkpoint. After this many seconds all start
-    again, from the step that was reached."""
+    """With an elastic range (`--workers 2:4`): a worker that died twice without a step beyond the furthest one, or for
+    which no restart is left, is left out. The others continue from the last checkpoint. After this many seconds all
+    start again, from the step that was reached."""
     stall_seconds: float = Field(120.0, gt=0)
     """A worker that stands still is named after 10 seconds, or 4 times the slowest of the last hundred steps. After this
     many seconds it is ended, and all start again (train.restarts). Must be smaller than train.timeout_seconds."""
