@@ -80,7 +80,7 @@ def _find_addresses() -> tuple[str, str]:
 def advise_torchrun() -> None:
     """Says which options torchrun lacks to start workers again after a death, quickly."""
     facts = environment_variables.torchrun_facts()
-    if facts is None or environment_variables.rank() != 0:
+    if facts is None or environment_variables.rank() != 0 or environment_variables.disabled_parts():
         return
     most_restarts, shares_store = facts
     is_one_host = environment_variables.local_world_size() == environment_variables.world_size()

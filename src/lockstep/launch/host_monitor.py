@@ -19,12 +19,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lockstep.files import write_json
-from lockstep.heartbeat import STEP_PHASES, Heartbeat, read_heartbeat
-from lockstep.launch.describe_stall import Stall, describe_stall
+from lockstep.heartbeat import STEP_PHASES, read_heartbeat
+from lockstep.launch.describe_stall import Stall
 from lockstep.launch.fault_log import FaultLog
+from lockstep.launch.job_watch import JobWatch, describe_lost_host, name_host
 from lockstep.launch.monitor_exchange import Exchange, Message, Neighbour, News
-from lockstep.launch.process_state import ProcessState
-from lockstep.launch.stall_watch import StallWatch, View, WatchedWorker
+from lockstep.launch.stall_watch import CHECK_SECONDS, View, WatchedWorker
 from lockstep.monitor_folder import Peer, Worker, read_end, read_peers, read_workers, write_death
 from lockstep.notices import warn
 
@@ -34,6 +34,8 @@ LOST_SECONDS = 8.0
 """A host is lost if its monitor was not heard for so long, while a worker of this host waits for somebody."""
 WAITING_SECONDS = 5.0
 """A worker that has not moved for so long may be waiting for a lost host."""
+SILENT_SECONDS = 2.5
+"""A host that was not heard for so long after a connection was lost is the reason for it."""
 LINGER_SECONDS = 5.0
 """How long the monitor goes on telling after the last worker of its host is gone."""
 
@@ -57,25 +59,6 @@ def start_monitor(facts: MonitorFacts) -> None:
     subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
 
 
-class JobWatch(StallWatch):
-    """Judges the workers of all hosts. Only this host's can be looked at closely."""
-
-    is_complete = True  # all hosts are heard
-
-    def describe(self, view: View, late: dict[int, Heartbeat], before: dict[int, ProcessState], now: float) -> Stall:
-        pids = {rank: view.pids.get(rank, 0) for rank in view.beats}
-        stall = describe_stall(view.beats, late, view.states, before, pids, now)
-        if stall.rank is None or self.is_complete or stall.evidence == "established":
-            return stall
-        since = min(beat.time for beat in late.values())
-        who = ", ".join(str(rank) for rank in sorted(late))
-        waited = f"{'Worker' if len(late) == 1 else 'Workers'} {who} of this host waited for {now - since:.0f} s"
-        sentence = (
-            f"{waited}, and not all hosts can be heard: a lost connection, or a worker of another host (cause unknown)."
-        )
-        return Stall(None, since, "unknown", sentence)
-
-
 class HostMonitor:
     """The monitor of one host."""
 
@@ -92,7 +75,8 @@ class HostMonitor:
         self.news: list[News] = []  # of this host
         self.said: set[tuple[str, str]] = set()  # news of others, by host and sentence
         self.lost: dict[str, float] = {}  # when hosts were last heard
-        self.has_told_death = False
+        self.has_told_death = False  # of this host, or another one has told of one
+        self.has_cause = False  # it is known why the workers end
         self.named: Stall | None = None
         self.gone_at: float | None = None  # when the last worker was gone
         self.next_send = self.next_check = 0.0
@@ -100,33 +84,49 @@ class HostMonitor:
 
     def run(self) -> None:
         """Watches until the workers of this host are gone and the others know."""
-        while not self._is_over():
-            now = time.monotonic()
-            self._read_workers()
-            self._find_gone()
-            self.exchange.receive()
-            if not self.exchange.neighbours and (found := read_peers(self.folder)) is not None:
-                self.exchange.join(*found, self.own)
-            for neighbour in self.exchange.others:
-                self._repeat_news(neighbour)
-            if now >= self.next_check and self.alive:
-                self.next_check = now + 1.0
-                self._check(now)
-            if now >= self.next_send:
-                self.next_send = now + SEND_SECONDS
-                self._send()
+        while not self.take_turn():
             time.sleep(TICK_SECONDS)
 
-    def _is_over(self) -> bool:
+    def take_turn(self) -> bool:
+        """Looks, listens and tells once. Returns whether there is nothing left to do."""
+        now = time.monotonic()
+        self._read_workers()
+        self._find_gone()
+        self.exchange.receive()
+        if not self.exchange.neighbours and (found := read_peers(self.folder)) is not None:
+            self.exchange.join(*found, self.own)
+        for neighbour in self.exchange.others:
+            self._repeat_news(neighbour)
+        if now >= self.next_check and self.alive:
+            self.next_check = now + CHECK_SECONDS
+            self._check(now)
+        if now >= self.next_send:
+            self.next_send = now + SEND_SECONDS
+            self._send()
+        return self._is_over(now)
+
+    def _is_over(self, now: float) -> bool:
         if self.alive or not self.seen:
             return False
-        self.gone_at = self.gone_at or time.monotonic()
+        self.gone_at = self.gone_at or now
+        if not self.has_cause and "lost" in {(read_end(self.folder, rank) or ("",))[0] for rank in self.seen}:
+            self._name_silent_hosts(now)
         is_peaceful = all((read_end(self.folder, rank) or ("",))[0] == "finished" for rank in self.seen)
         is_alone = all(other.message is None or other.message.is_last for other in self.exchange.others)
         if is_peaceful or is_alone:
             self._send()
             return True
-        return time.monotonic() > self.gone_at + LINGER_SECONDS
+        return now > self.gone_at + LINGER_SECONDS
+
+    def _name_silent_hosts(self, now: float) -> None:
+        """The workers of this host have lost a connection: a host that is not heard since then is lost."""
+        for neighbour in self.exchange.others:
+            heard, host = neighbour.heard_at, neighbour.peer["host"]
+            if heard is None or now - heard < SILENT_SECONDS or (neighbour.message and neighbour.message.is_last):
+                continue
+            self.lost[host] = heard
+            sentence = f"{name_host(neighbour.peer)} is lost: its monitor went silent when the connection was lost."
+            self._tell(News("host lost", sentence, None, "supported", host), since=heard, writes=self._speaks_first())
 
     def _read_workers(self) -> None:
         for worker in read_workers(self.folder):
@@ -206,7 +206,7 @@ class HostMonitor:
                 self._say(f"Host {host} is heard again.", self.host)
             if is_silent and waiting and host not in self.lost and heard is not None:
                 self.lost[host] = heard
-                sentence = _describe_lost_host(neighbour, waiting, now)
+                sentence = describe_lost_host(neighbour, waiting, now)
                 self._tell(
                     News("host lost", sentence, None, "supported", host), since=heard, writes=self._speaks_first()
                 )
@@ -246,8 +246,7 @@ class HostMonitor:
         """Says a sentence here, in the journal and on the other hosts."""
         self.news.append(news)
         self._say(news.sentence, self.host)
-        if news.what != "stall":
-            write_death(self.folder, time.time(), news.sentence)
+        self._note_cause(news)
         if writes:
             beat = None if news.rank is None else read_heartbeat(self.folder, news.rank)
             self.log.write(
@@ -270,8 +269,12 @@ class HostMonitor:
             self.said.add((host, news.sentence))
             self.has_told_death |= news.what in ("died", "ended")
             self._say(news.sentence, host)
-            if news.what != "stall":
-                write_death(self.folder, time.time(), news.sentence)
+            self._note_cause(news)
+
+    def _note_cause(self, news: News) -> None:
+        if news.what != "stall":
+            self.has_cause = True
+            write_death(self.folder, time.time(), news.sentence)
 
     def _say(self, sentence: str, host: str) -> None:
         is_named = not self.exchange.others or (host == self.host and sentence.startswith("Host "))
@@ -291,17 +294,6 @@ class HostMonitor:
         shutil.rmtree(self.folder, ignore_errors=True)
         with suppress(OSError):
             self.folder.parent.rmdir()  # only if it is empty
-
-
-def _describe_lost_host(neighbour: Neighbour, waiting: dict[int, Heartbeat], now: float) -> str:
-    peer, heard = neighbour.peer, neighbour.heard_at or now
-    rank, beat = max(waiting.items(), key=lambda item: item[1].time)
-    workers = ", ".join(str(rank) for rank in peer["ranks"])
-    silence, wait = f"{now - heard:.0f} s", f"{now - beat.time:.0f} s in step {beat.step:,}"
-    return (
-        f"Host {peer['host']} ({peer['address']}) is lost, with worker{'s' * (len(peer['ranks']) > 1)} {workers}: "
-        f"its monitor was not heard for {silence}, and Worker {rank} has waited for {wait}."
-    )
 
 
 def main() -> None:
