@@ -53,7 +53,7 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Worker:
+class LocalWorker:
     """A worker of this host."""
 
     rank: int
@@ -108,19 +108,19 @@ def _digest(*words: str) -> str:
 def register_worker(folder: Path, rank: int) -> None:
     """Tells the monitor which process is this worker."""
     file = environment_variables.error_file()
-    worker = Worker(rank, Process.of(os.getpid()), Process.of(os.getppid()), None if file is None else str(file))
+    worker = LocalWorker(rank, Process.of(os.getpid()), Process.of(os.getppid()), None if file is None else str(file))
     (folder / f"ended-{rank}").unlink(missing_ok=True)
     write_json(folder / f"worker-{rank}.json", asdict(worker))
 
 
-def read_workers(folder: Path) -> list[Worker]:
+def read_workers(folder: Path) -> list[LocalWorker]:
     workers = []
     for path in sorted(folder.glob("worker-*.json")):
         with suppress(OSError, ValueError, KeyError, TypeError):
             facts = json.loads(path.read_text(encoding="utf-8"))
             process, engine = Process(**facts["process"]), Process(**facts["engine"])
             if WORKER_FILE.fullmatch(path.name):
-                workers.append(Worker(int(facts["rank"]), process, engine, facts["error_file"]))
+                workers.append(LocalWorker(int(facts["rank"]), process, engine, facts["error_file"]))
     return workers
 
 

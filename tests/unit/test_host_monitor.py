@@ -217,7 +217,7 @@ def test_a_worker_that_is_gone_is_named_on_all_hosts(
 ) -> None:
     (worker,) = read_workers(hosts[1].folder)
     os.kill(worker.process.pid, signal.SIGKILL)
-    wait_until(lambda: take_turns(hosts) and len(hosts[0].monitor.said) == 1, "the others were not told")
+    wait_until(lambda: take_turns(hosts) and len(hosts[0].monitor.repeated) == 1, "the others were not told")
     assert capfd.readouterr().err.count("is gone without a word in step 3: it was killed, or crashed.") == 2
 
 

@@ -25,7 +25,7 @@ from lockstep.launch.fault_log import FaultLog
 from lockstep.launch.job_watch import JobWatch, describe_lost_host, name_host
 from lockstep.launch.monitor_exchange import Exchange, Message, Neighbour, News
 from lockstep.launch.stall_watch import CHECK_SECONDS, View, WatchedWorker
-from lockstep.monitor_folder import Peer, Worker, read_end, read_peers, read_workers, write_death
+from lockstep.monitor_folder import LocalWorker, Peer, read_end, read_peers, read_workers, write_death
 from lockstep.notices import warn
 
 TICK_SECONDS = 0.25
@@ -69,11 +69,11 @@ class HostMonitor:
         self.watch = JobWatch(self.folder, facts.stall_seconds, facts.start_seconds)
         self.stall_seconds = facts.stall_seconds
         self.own: Peer = {"host": facts.host, "address": facts.public_address, "port": self.exchange.port, "ranks": []}
-        self.alive: dict[int, Worker] = {}
+        self.alive: dict[int, LocalWorker] = {}
         self.seen: set[int] = set()
         self.ended: set[int] = set()  # ranks that this monitor has ended
         self.news: list[News] = []  # of this host
-        self.said: set[tuple[str, str]] = set()  # news of others, by host and sentence
+        self.repeated: set[tuple[str, str]] = set()  # news of others, by host and sentence
         self.lost: dict[str, float] = {}  # when hosts were last heard
         self.has_told_death = False  # of this host, or another one has told of one
         self.has_cause = False  # it is known why the workers end
@@ -93,8 +93,8 @@ class HostMonitor:
         self._read_workers()
         self._find_gone()
         self.exchange.receive()
-        if not self.exchange.neighbours and (found := read_peers(self.folder)) is not None:
-            self.exchange.join(*found, self.own)
+        if not self.exchange.neighbours and (facts := read_peers(self.folder)) is not None:
+            self.exchange.join(*facts, self.own)
         for neighbour in self.exchange.others:
             self._repeat_news(neighbour)
         if now >= self.next_check and self.alive:
@@ -225,7 +225,7 @@ class HostMonitor:
                 self.ended.add(rank)
                 self._end(self.alive[rank], reason or (stall.sentence if stall is not None else ""))
 
-    def _end(self, worker: Worker, reason: str) -> None:
+    def _end(self, worker: LocalWorker, reason: str) -> None:
         sentence = f"Worker {worker.rank} was ended. {reason}".strip()
         if worker.error_file is not None:
             with suppress(OSError):
@@ -264,9 +264,9 @@ class HostMonitor:
         for news in neighbour.message.news if neighbour.message is not None else ():
             host = neighbour.peer["host"]
             is_known = news.what == "host lost" and news.host in self.lost
-            if (host, news.sentence) in self.said or is_known:
+            if (host, news.sentence) in self.repeated or is_known:
                 continue
-            self.said.add((host, news.sentence))
+            self.repeated.add((host, news.sentence))
             self.has_told_death |= news.what in ("died", "ended")
             self._say(news.sentence, host)
             self._note_cause(news)

@@ -123,8 +123,8 @@ class Exchange:
 
     def _find_places(self, peer: Peer) -> list[tuple[str, int]]:
         with suppress(OSError):
-            found = socket.getaddrinfo(peer["address"], peer["port"], self._family, socket.SOCK_DGRAM)
-            return [(str(place[4][0]), int(place[4][1])) for place in found[:1]]
+            infos = socket.getaddrinfo(peer["address"], peer["port"], self._family, socket.SOCK_DGRAM)
+            return [(str(place[0]), int(place[1])) for *_, place in infos[:1]]
         return []
 
     @property
