@@ -168,15 +168,15 @@ def check_peer(facts: object) -> Peer | None:
 
 
 def write_peers(peers: list[Peer | None], secret: str) -> None:
-    """Tells the monitor of this host where those of all hosts listen, and the key of their messages. Every worker does,
-    with the same facts."""
+    """Tells the monitor of this host where those of all hosts listen, and the key of their messages."""
     folder = environment_variables.monitor_folder()
     merged: dict[tuple[str, int], Peer] = {}
     for peer in filter(None, peers):
         known = merged.setdefault((peer["address"], peer["port"]), Peer(**{**peer, "ranks": []}))
         known["ranks"].extend(peer["ranks"])
     if folder is not None:
-        write_json(folder / "peers.json", {"secret": secret, "peers": list(merged.values())})
+        with suppress(OSError):  # a training does not end because nobody watches it
+            write_json(folder / "peers.json", {"secret": secret, "peers": list(merged.values())})
 
 
 def read_peers(folder: Path) -> tuple[list[Peer], bytes] | None:

@@ -43,14 +43,20 @@ def adopt_engine_environment() -> bool:
 
 
 def watch_host(run: str, journal: Path, stall_seconds: float, start_seconds: float) -> None:
-    """Has this worker watched. The first worker of a host starts the monitor, before torch is imported."""
+    """Has this worker watched, where possible. The first worker of a host starts the monitor, before torch is imported."""
     folder = make_monitor_folder(run)
     if folder is None:
         return
-    os.environ["LOCKSTEP_HEARTBEATS"] = str(folder)
-    register_worker(folder, environment_variables.rank())
-    if environment_variables.local_rank() != 0:
-        return
+    try:
+        register_worker(folder, environment_variables.rank())
+        os.environ["LOCKSTEP_HEARTBEATS"] = str(folder)
+        if environment_variables.local_rank() == 0:
+            _start_monitor(folder, journal, stall_seconds, start_seconds)
+    except OSError as error:
+        warn(f"This worker is not watched: {error.strerror}.")
+
+
+def _start_monitor(folder: Path, journal: Path, stall_seconds: float, start_seconds: float) -> None:
     death = take_death(folder)
     if death is not None and time.time() - death[0] < LONGEST_DEATH_SECONDS:
         os.environ["LOCKSTEP_DEATH"] = f"{death[0]:.3f} {death[1]}"

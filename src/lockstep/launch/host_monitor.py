@@ -8,6 +8,7 @@ engine can start them again.
 
 import fcntl
 import json
+import math
 import os
 import shutil
 import signal
@@ -36,6 +37,8 @@ WAITING_SECONDS = 5.0
 """A worker that has not moved for so long may be waiting for a lost host."""
 SILENT_SECONDS = 2.5
 """A host that was not heard for so long after a connection was lost is the reason for it."""
+CONSEQUENCE_SECONDS = 30.0
+"""Whoever ends or waits within so many seconds after a death does so because of it."""
 LINGER_SECONDS = 5.0
 """How long the monitor goes on telling after the last worker of its host is gone."""
 
@@ -68,6 +71,8 @@ class HostMonitor:
         self.exchange = Exchange(facts.address)
         self.watch = JobWatch(self.folder, facts.stall_seconds, facts.start_seconds)
         self.stall_seconds = facts.stall_seconds
+        self.lost_seconds = min(LOST_SECONDS, 0.8 * facts.stall_seconds)
+        self.waiting_seconds = min(WAITING_SECONDS, 0.5 * facts.stall_seconds)
         self.own: Peer = {"host": facts.host, "address": facts.public_address, "port": self.exchange.port, "ranks": []}
         self.alive: dict[int, LocalWorker] = {}
         self.seen: set[int] = set()
@@ -75,8 +80,8 @@ class HostMonitor:
         self.news: list[News] = []  # of this host
         self.repeated: set[tuple[str, str]] = set()  # news of others, by host and sentence
         self.lost: dict[str, float] = {}  # when hosts were last heard
-        self.has_told_death = False  # of this host, or another one has told of one
-        self.has_cause = False  # it is known why the workers end
+        self.cause_at = -math.inf  # when it was found out why workers end
+        self.lost_at = -math.inf  # when a worker said that it has lost another one
         self.named: Stall | None = None
         self.gone_at: float | None = None  # when the last worker was gone
         self.next_send = self.next_check = 0.0
@@ -109,7 +114,7 @@ class HostMonitor:
         if self.alive or not self.seen:
             return False
         self.gone_at = self.gone_at or now
-        if not self.has_cause and "lost" in {(read_end(self.folder, rank) or ("",))[0] for rank in self.seen}:
+        if not self._knows_cause(now) and self.lost_at > -math.inf:
             self._name_silent_hosts(now)
         is_peaceful = all((read_end(self.folder, rank) or ("",))[0] == "finished" for rank in self.seen)
         is_alone = all(other.message is None or other.message.is_last for other in self.exchange.others)
@@ -134,22 +139,28 @@ class HostMonitor:
                 self.seen.add(worker.rank)
                 self.alive[worker.rank] = worker
 
+    def _knows_cause(self, now: float) -> bool:
+        """Has somebody died a moment ago? Then the others end or wait because of it, and are not to blame."""
+        return now - self.cause_at < CONSEQUENCE_SECONDS
+
     def _find_gone(self) -> None:
-        """Notices workers that are gone, and tells about the first that said nothing: the others end because of it."""
+        """Notices workers that are gone, and tells about the first that said nothing."""
+        now = time.monotonic()
         for rank, worker in list(self.alive.items()):
             end = read_end(self.folder, rank)
             if end is None and worker.process.is_alive():
                 continue
             del self.alive[rank]
             reason, sentence = end or read_end(self.folder, rank) or ("", "")
-            if reason in ("finished", "stopped", "lost") or rank in self.ended or self.has_told_death:
-                self.has_told_death |= reason == "lost"
+            is_consequence = self._knows_cause(now) or now - self.lost_at < CONSEQUENCE_SECONDS
+            if reason == "lost":
+                self.lost_at = now
+            if reason in ("finished", "stopped", "lost") or rank in self.ended or is_consequence:
                 continue
             who = f"Worker {rank} (process {worker.process.pid})"
-            self.has_told_death = True
-            if reason == "failed":
-                self.news.append(News("died", f"{who} failed: {sentence}", rank))
-                continue  # it has printed that itself
+            if reason == "failed":  # it has printed why itself
+                self._tell(News("died", f"{who} failed: {sentence}", rank, "established"), says=False)
+                continue
             if worker.engine.is_alive():
                 sentence = f"{who} is gone without a word{self._name_place(rank)}: it was killed, or crashed."
             else:
@@ -164,9 +175,10 @@ class HostMonitor:
         """Names who stands still, here or on another host, and ends what must be ended."""
         view = self._collect_view(now)
         self._name_lost_hosts(view, now)
-        self.watch.is_complete = not self.lost and all(other.message is not None for other in self.exchange.others)
+        is_heard = all(other.message is not None for other in self.exchange.others)
+        self.watch.is_complete = is_heard and not self.lost and not self._knows_cause(now)
         stall = self.watch.judge(view, now)
-        if stall is not None and not (self.lost and stall.rank is None):
+        if stall is not None and not self._knows_cause(now) and not (self.lost and stall.rank is None):
             self.named = stall
             if stall.rank in self.alive or (stall.rank is None and self._speaks_first()):
                 self._tell(News("stall", stall.sentence, stall.rank, stall.evidence), stall)
@@ -187,7 +199,7 @@ class HostMonitor:
                 message is None
                 or message.is_last
                 or neighbour.heard_at is None
-                or now - neighbour.heard_at > LOST_SECONDS
+                or now - neighbour.heard_at > self.lost_seconds
             ):
                 continue
             view.beats.update(message.view.beats)
@@ -197,10 +209,12 @@ class HostMonitor:
     def _name_lost_hosts(self, view: View, now: float) -> None:
         """A host is lost if its monitor is silent and a worker of this host waits."""
         waiting = {rank: view.beats[rank] for rank in self.alive if rank in view.beats}
-        waiting = {rank: beat for rank, beat in waiting.items() if now - beat.time > WAITING_SECONDS}
+        waiting = {rank: beat for rank, beat in waiting.items() if now - beat.time > self.waiting_seconds}
         for neighbour in self.exchange.others:
             host, message, heard = neighbour.peer["host"], neighbour.message, neighbour.heard_at
-            is_silent = message is not None and heard is not None and now - heard > LOST_SECONDS and not message.is_last
+            is_silent = (
+                message is not None and heard is not None and now - heard > self.lost_seconds and not message.is_last
+            )
             if host in self.lost and not is_silent:
                 del self.lost[host]
                 self._say(f"Host {host} is heard again.", self.host)
@@ -217,7 +231,7 @@ class HostMonitor:
         victims: list[int] = []
         if self.lost and now - min(self.lost.values()) > self.stall_seconds:
             victims = list(self.alive)
-        elif stall is not None and self.watch.is_over():
+        elif stall is not None and self.watch.is_over() and not self._knows_cause(now):
             victims = [rank for rank in self.alive if stall.rank in (None, rank)]
         reason = next((one.sentence for one in reversed(self.news) if one.what in ("stall", "host lost")), "")
         for rank in victims:
@@ -242,10 +256,18 @@ class HostMonitor:
         ]
         return bool(self.seen) and min(self.seen) < min(others, default=sys.maxsize)
 
-    def _tell(self, news: News, stall: Stall | None = None, since: float | None = None, writes: bool = True) -> None:
+    def _tell(
+        self,
+        news: News,
+        stall: Stall | None = None,
+        since: float | None = None,
+        writes: bool = True,
+        says: bool = True,
+    ) -> None:
         """Says a sentence here, in the journal and on the other hosts."""
         self.news.append(news)
-        self._say(news.sentence, self.host)
+        if says:
+            self._say(news.sentence, self.host)
         self._note_cause(news)
         if writes:
             beat = None if news.rank is None else read_heartbeat(self.folder, news.rank)
@@ -267,13 +289,12 @@ class HostMonitor:
             if (host, news.sentence) in self.repeated or is_known:
                 continue
             self.repeated.add((host, news.sentence))
-            self.has_told_death |= news.what in ("died", "ended")
             self._say(news.sentence, host)
             self._note_cause(news)
 
     def _note_cause(self, news: News) -> None:
         if news.what != "stall":
-            self.has_cause = True
+            self.cause_at = time.monotonic()
             write_death(self.folder, time.time(), news.sentence)
 
     def _say(self, sentence: str, host: str) -> None:
@@ -284,7 +305,9 @@ class HostMonitor:
         now = time.monotonic()
         view = self.watch.look([WatchedWorker(rank, worker.process.pid) for rank, worker in self.alive.items()])
         heard = [
-            one.peer["host"] for one in self.exchange.others if now - (one.heard_at or -LOST_SECONDS) < LOST_SECONDS
+            one.peer["host"]
+            for one in self.exchange.others
+            if now - (one.heard_at or -self.lost_seconds) < self.lost_seconds
         ]
         self.exchange.send(Message(0, view, heard, self.news, is_last=not self.alive))
 

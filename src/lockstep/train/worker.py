@@ -100,8 +100,9 @@ def _join_and_train(config: RunConfig, place: str | Path) -> str:
 def _introduce_monitors(team: "Team") -> None:
     """Lets the monitors of all hosts know each other, where another engine has started the workers."""
     if environment_variables.launcher_pid() is None and team.size > 1 and not (team.serving or team.elastic):
-        peers = team.gather(read_own_peer())
-        write_peers(peers, team.gather(token_hex(16))[0])
+        peers, secret = team.gather(read_own_peer()), team.gather(token_hex(16))[0]
+        if environment_variables.local_rank() == 0:  # it has started the monitor
+            write_peers(peers, secret)
 
 
 class LostPeer(LockstepError):
