@@ -15,8 +15,8 @@ import pytest
 from lockstep import monitor_folder
 from lockstep.heartbeat import Heartbeat, HeartbeatWriter
 from lockstep.launch import host_monitor
-from lockstep.launch.engine import find_lacks
-from lockstep.launch.host_monitor import HostMonitor, MonitorFacts
+from lockstep.launch.engine import MonitorFacts, find_lacks
+from lockstep.launch.host_monitor import HostMonitor
 from lockstep.launch.monitor_exchange import Exchange, Message, News
 from lockstep.launch.process_state import ProcessState
 from lockstep.launch.stall_watch import View
@@ -52,7 +52,7 @@ def test_a_host_hears_what_another_one_sees() -> None:
     one, two = make_pair()
     now = time.monotonic()
     view = View({1: Heartbeat(7, 3, "merge", now - 4.0, 0.5)}, {1: ProcessState("T", 1.0)})
-    one.send(Message(0, view, ["h2"], [News("stall", "Worker 1 has stood still.", 1, "established")]))
+    one.send(Message(0, view, [News("stall", "Worker 1 has stood still.", 1, "established")]))
     wait_until(lambda: hear(two) is not None, "nothing was heard")
     message = hear(two)
     assert message is not None
@@ -63,7 +63,7 @@ def test_a_host_hears_what_another_one_sees() -> None:
     assert message.news == [News("stall", "Worker 1 has stood still.", 1, "established")]
 
 
-LINE = b'{"n":5,"w":[],"h":[],"s":[],"l":false}'
+LINE = b'{"n":5,"w":[],"s":[],"l":false}'
 
 
 @pytest.mark.parametrize(

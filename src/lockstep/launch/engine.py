@@ -1,13 +1,16 @@
 """Detects whether torchrun, mpirun or another engine started this process as one of its workers, and has it watched."""
 
 import ipaddress
+import json
 import os
 import socket
+import subprocess
+import sys
 import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lockstep.errors import LockstepError
-from lockstep.launch.host_monitor import MonitorFacts, start_monitor
 from lockstep.monitor_folder import make_monitor_folder, register_worker, take_death
 from lockstep.notices import warn
 from lockstep.run import environment_variables
@@ -15,6 +18,19 @@ from lockstep.run import environment_variables
 LONGEST_DEATH_SECONDS = 600.0
 """A note about a death that is older does not explain this start."""
 QUICK_RENDEZVOUS = "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=3"
+
+
+@dataclass(frozen=True)
+class MonitorFacts:
+    """What the first worker of a host tells the monitor that it starts."""
+
+    folder: str  # of `monitor_folder`
+    journal: str
+    host: str
+    address: str  # to listen at
+    public_address: str  # under which other hosts reach it
+    stall_seconds: float
+    start_seconds: float
 
 
 def adopt_engine_environment() -> bool:
@@ -62,7 +78,10 @@ def _start_monitor(folder: Path, journal: Path, stall_seconds: float, start_seco
         os.environ["LOCKSTEP_DEATH"] = f"{death[0]:.3f} {death[1]}"
     address, public_address = _find_addresses()
     host = socket.gethostname()[:64]
-    start_monitor(MonitorFacts(str(folder), str(journal), host, address, public_address, stall_seconds, start_seconds))
+    facts = MonitorFacts(str(folder), str(journal), host, address, public_address, stall_seconds, start_seconds)
+    words = [sys.executable, "-m", "lockstep.launch.host_monitor", json.dumps(asdict(facts))]
+    # A session of its own: what ends the workers does not end it.
+    subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
 
 
 def _find_addresses() -> tuple[str, str]:

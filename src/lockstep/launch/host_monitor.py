@@ -12,16 +12,15 @@ import math
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lockstep.files import write_json
 from lockstep.heartbeat import STEP_PHASES, read_heartbeat
 from lockstep.launch.describe_stall import Stall
+from lockstep.launch.engine import MonitorFacts
 from lockstep.launch.fault_log import FaultLog
 from lockstep.launch.job_watch import JobWatch, describe_lost_host, name_host
 from lockstep.launch.monitor_exchange import Exchange, Message, Neighbour, News
@@ -41,25 +40,6 @@ CONSEQUENCE_SECONDS = 30.0
 """Whoever ends or waits within so many seconds after a death does so because of it."""
 LINGER_SECONDS = 5.0
 """How long the monitor goes on telling after the last worker of its host is gone."""
-
-
-@dataclass(frozen=True)
-class MonitorFacts:
-    """What the first worker of a host tells the monitor that it starts."""
-
-    folder: str  # of `monitor_folder`
-    journal: str
-    host: str
-    address: str  # to listen at
-    public_address: str  # under which other hosts reach it
-    stall_seconds: float
-    start_seconds: float
-
-
-def start_monitor(facts: MonitorFacts) -> None:
-    """Starts the monitor of this host, in a session of its own: what ends the workers does not end it."""
-    words = [sys.executable, "-m", "lockstep.launch.host_monitor", json.dumps(asdict(facts))]
-    subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
 
 
 class HostMonitor:
@@ -127,7 +107,7 @@ class HostMonitor:
         """The workers of this host have lost a connection: a host that is not heard since then is lost."""
         for neighbour in self.exchange.others:
             heard, host = neighbour.heard_at, neighbour.peer["host"]
-            if heard is None or now - heard < SILENT_SECONDS or (neighbour.message and neighbour.message.is_last):
+            if heard is None or not neighbour.is_silent(now, SILENT_SECONDS):
                 continue
             self.lost[host] = heard
             sentence = f"{name_host(neighbour.peer)} is lost: its monitor went silent when the connection was lost."
@@ -195,15 +175,9 @@ class HostMonitor:
         view = self.watch.look(workers)
         for neighbour in self.exchange.others:
             message = neighbour.message
-            if (
-                message is None
-                or message.is_last
-                or neighbour.heard_at is None
-                or now - neighbour.heard_at > self.lost_seconds
-            ):
-                continue
-            view.beats.update(message.view.beats)
-            view.states.update(message.view.states)
+            if message is not None and not message.is_last and not neighbour.is_silent(now, self.lost_seconds):
+                view.beats.update(message.view.beats)
+                view.states.update(message.view.states)
         return view
 
     def _name_lost_hosts(self, view: View, now: float) -> None:
@@ -211,10 +185,8 @@ class HostMonitor:
         waiting = {rank: view.beats[rank] for rank in self.alive if rank in view.beats}
         waiting = {rank: beat for rank, beat in waiting.items() if now - beat.time > self.waiting_seconds}
         for neighbour in self.exchange.others:
-            host, message, heard = neighbour.peer["host"], neighbour.message, neighbour.heard_at
-            is_silent = (
-                message is not None and heard is not None and now - heard > self.lost_seconds and not message.is_last
-            )
+            host, heard = neighbour.peer["host"], neighbour.heard_at
+            is_silent = neighbour.is_silent(now, self.lost_seconds)
             if host in self.lost and not is_silent:
                 del self.lost[host]
                 self._say(f"Host {host} is heard again.", self.host)
@@ -302,14 +274,8 @@ class HostMonitor:
         warn(sentence if is_named else f"Host {host}: {sentence}")
 
     def _send(self) -> None:
-        now = time.monotonic()
         view = self.watch.look([WatchedWorker(rank, worker.process.pid) for rank, worker in self.alive.items()])
-        heard = [
-            one.peer["host"]
-            for one in self.exchange.others
-            if now - (one.heard_at or -self.lost_seconds) < self.lost_seconds
-        ]
-        self.exchange.send(Message(0, view, heard, self.news, is_last=not self.alive))
+        self.exchange.send(Message(0, view, self.news, is_last=not self.alive))
 
     def close(self) -> None:
         """Removes the folder of this start; notes for the next one stay beside it."""

@@ -46,7 +46,6 @@ class Message:
 
     number: int
     view: View
-    heard: list[str] = field(default_factory=list)  # names of the hosts whose monitors it hears
     news: list[News] = field(default_factory=list)
     is_last: bool = False  # the workers of the host are gone
 
@@ -58,7 +57,7 @@ class Message:
             place = rank, beat.step, beat.count, PHASES.index(beat.phase)
             workers.append([*place, round(now - beat.time, 2), round(beat.slowest, 2), state.letter, state.is_frozen])
         news = [[one.what, one.sentence[:MOST_CHARACTERS], one.rank, one.evidence, one.host] for one in self.news[-4:]]
-        facts = {"n": self.number, "w": workers, "h": self.heard[:MOST_WORKERS], "s": news, "l": self.is_last}
+        facts = {"n": self.number, "w": workers, "s": news, "l": self.is_last}
         return json.dumps(facts, separators=(",", ":")).encode()
 
     @classmethod
@@ -73,9 +72,8 @@ class Message:
                 raise ValueError("a number is out of range")
             view.beats[rank] = Heartbeat(step, count, PHASES[phase], now - times[0], times[1])
             view.states[rank] = ProcessState(_check(letter, str)[:1], 0.0, _check(is_frozen, bool))
-        heard = [_check(name, str)[:64] for name in facts["h"][:MOST_WORKERS]]
         news = [_read_news(*one) for one in facts["s"][:4]]
-        return cls(_check(facts["n"], int), view, heard, news, _check(facts["l"], bool))
+        return cls(_check(facts["n"], int), view, news, _check(facts["l"], bool))
 
 
 def _read_news(what: str, sentence: str, rank: int | None, evidence: str, host: str) -> News:
@@ -98,6 +96,12 @@ class Neighbour:
     places: list[tuple[str, int]]  # addresses to which it is sent
     message: Message | None = None  # the last one
     heard_at: float | None = None  # of this machine's monotonic clock
+
+    def is_silent(self, now: float, seconds: float) -> bool:
+        """Was it heard once, did not take its leave, and is not heard for so long?"""
+        if self.message is None or self.heard_at is None or self.message.is_last:
+            return False
+        return now - self.heard_at > seconds
 
 
 class Exchange:
