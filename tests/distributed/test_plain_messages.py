@@ -65,7 +65,7 @@ dist.all_gather_object([None], {})
         ),
         pytest.param(
             ["strategy.name=sharded"],
-            marks=[pytest.mark.slow, pytest.mark.xfail(reason="torch.distributed.checkpoint exchanges objects")],
+            marks=pytest.mark.slow,
         ),
     ],
 )
