@@ -26,7 +26,7 @@ from lockstep.run.journal import WorkerLines, read
 WORDS = 60_000
 """Made-up words: enough for a vocabulary of 32,700 pieces."""
 CONFIG = {
-    "batch": {"words": 600},
+    "batch": {"words": 300},
     "model": {"encoder_layers": 6, "decoder_layers": 6, "width": 512, "feed_forward": 2048, "heads": 8},
     "train": {"evaluate_every": None, "precision": "fp32", "keep_last": 2, "restarts": 0},
     "watch": {"probe": False},
@@ -115,7 +115,7 @@ def main() -> None:
 
 def show(runs: dict[str, list[WorkerLines]], every: int) -> None:
     table = Table(title=f"{len(runs['wait'])} workers, a save every {every} steps")
-    for heading in ("", "saves", "MB", "training waits, ms", "the longest", "in the background, s"):
+    for heading in ("", "saves", "MB", "training waits, ms", "shortest", "longest", "in the background, s"):
         table.add_column(heading, justify="right")
     stalls: dict[str, float] = {}
     for name, workers in runs.items():
@@ -128,6 +128,7 @@ def show(runs: dict[str, list[WorkerLines]], every: int) -> None:
             f"{len(waits)}",
             f"{saves[0][0]['bytes'] / 1e6:,.0f}",
             f"{1000 * stalls[name]:,.0f}",
+            f"{1000 * min(waits):,.0f}",
             f"{1000 * max(waits):,.0f}",
             f"{background:.1f}",
         )

@@ -98,9 +98,9 @@ class Checkpointer:
         team = snapshot.team
         if team is None or not self.strategy.writes:
             return
-        begin = time.perf_counter()
         heartbeat.beat("save")
         self.settle(team)
+        begin = time.perf_counter()
         self.wait_for_uploads(team)  # before anything that they copy could be deleted
         self._choose_interval(team, progress)
         state = self.strategy.state()
@@ -180,7 +180,8 @@ class Checkpointer:
             failures += [failure for _, _, failure in answers if failure is not None]
         self._pending = None
         if failures:
-            self._handle_failure(pending.progress.step, failures[0], last, is_known=pending.is_journalled)
+            worst = min(failures, key=self._is_tolerated)
+            self._handle_failure(pending.progress.step, worst, last, is_known=pending.is_journalled)
         elif not pending.is_journalled:
             self._note_saved(pending.progress, size, pending.stall + time.perf_counter() - begin, writer.seconds)
 

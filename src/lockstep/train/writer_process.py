@@ -10,6 +10,7 @@ import mmap
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -76,8 +77,9 @@ def main() -> None:
     die_with_parent(parent)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the worker obeys them, and waits for this process
         signal.signal(number, signal.SIG_IGN)
-    os.nice(NICENESS)
-    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    with suppress(OSError):  # some containers allow neither
+        os.nice(NICENESS)
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     for line in sys.stdin.buffer:
         print(json.dumps(write(json.loads(line), descriptor)), flush=True)
 
