@@ -29,7 +29,7 @@ from lockstep.train.save_interval import find_launch_begin
 from lockstep.train.schedule import learning_rate
 from lockstep.train.start_model import load_start
 from lockstep.train.step import Step, choose_optimizer
-from lockstep.train.stop_signal import StopSignal, TimeLimit
+from lockstep.train.stop_signal import StopSignal, StopWish, TimeLimit
 from lockstep.train.tensors import digest
 from lockstep.watch.clock import PhaseClock
 from lockstep.watch.sampler import WORKER_SOURCES, Sampler, list_host_sources
@@ -62,8 +62,11 @@ class Loop:
 
     def train(self) -> str:
         """Trains until the steps are done, patience runs out or a signal comes; returns which."""
-        self.stop_signal, self.clock = StopSignal(), PhaseClock(self.team.device)
-        self.time_limit = TimeLimit(self.config.train.max_hours, find_launch_begin())
+        self.clock, time_limit = (
+            PhaseClock(self.team.device),
+            TimeLimit(self.config.train.max_hours, find_launch_begin()),
+        )
+        self.stop = StopWish(StopSignal(), time_limit, self.checkpointer, self.team.primary or self.team.elastic)
         self.micro_batches = MicroBatchMaker(self.task, self.team.device, self.ablation, WARMUP_STEPS)
         self._set_up_strategy()
         self.progress = self.checkpointer.resume(self.progress, self.attempt)
@@ -81,7 +84,8 @@ class Loop:
             all_wait = self.strategy.takes_every_step
             self.checkpointer.finish(self.team.deciders() if all_wait else self.team.alone())
             self._note_uploads()
-            self.progress = self.strategy.leave(self.progress, reason, self._ensure_saved)
+            ensure_saved = (lambda _: None) if self.ablation.active else self.checkpointer.ensure_saved
+            self.progress = self.strategy.leave(self.progress, reason, ensure_saved)
             self.strategy.finish()
         finally:
             self.prefetcher.close()
@@ -90,7 +94,7 @@ class Loop:
             self.strategy.close()
             if self.display is not None:
                 self.display.close()
-            self.stop_signal.restore()
+            self.stop.signal.restore()
         self._note_stop(reason)
         return reason
 
@@ -160,7 +164,7 @@ class Loop:
         if outcome.retry is not None:
             self.step.note_retry(step, outcome.retry)
             return None
-        agreed = strategy.agree(self.step.loss_sum, self._wants_to_stop)
+        agreed = strategy.agree(self.step.loss_sum, bool(self.stop))
         line = self.step.finish(claim, micro_batches, rate, outcome, agreed, warmup=step <= self.last_warmup_step)
         if self.progress.lineage and strategy.elastic:
             line["branch"] = self.progress.lineage[-1][0]
@@ -170,7 +174,7 @@ class Loop:
         if self.display is not None:
             self.display.step(line)
         self._note_uploads()
-        self.time_limit.add_step(line["seconds"])
+        self.stop.limit.add_step(line["seconds"])
         self.checkpointer.schedule.add_step(line["seconds"])
         clock.overhead += time.perf_counter() - begin
         self.evaluator.count_skipped(self.progress, step, outcome.applied)
@@ -201,7 +205,7 @@ class Loop:
                 if reason is not None and not saves:
                     self.checkpointer.save(snapshot, self.progress, last=True)
                 return reason
-            stop = self.strategy.agree(0.0, self._wants_to_stop).stop
+            stop = self.strategy.agree(0.0, bool(self.stop)).stop
             reason = reason or self.evaluator.reason_to_stop(self.progress) or ("signal" if stop else None)
             if saves:
                 self.checkpointer.note_score(snapshot, self.progress)
@@ -235,22 +239,10 @@ class Loop:
         self.step = Step(
             self.strategy, self.clock, self.probes, self.journal, autocast, device, settings.seed, self.attempt
         )
-        schedule = self.checkpointer.schedule
+        hear_stop, schedule = lambda: self.strategy.hear_stop(bool(self.stop)), self.checkpointer.schedule
         self.evaluator = Evaluator(
-            settings, self.task, self.journal, autocast, self.attempt, self.ablation, self._hears_stop, schedule
+            settings, self.task, self.journal, autocast, self.attempt, self.ablation, hear_stop, schedule
         )
-
-    @property
-    def _wants_to_stop(self) -> bool:
-        is_over = (self.team.primary or self.team.elastic) and self._is_time_over
-        return self.stop_signal.name is not None or self.checkpointer.has_failed or is_over
-
-    @property
-    def _is_time_over(self) -> bool:
-        return self.time_limit.is_set and self.time_limit.is_near(self.checkpointer.expected_seconds)
-
-    def _hears_stop(self) -> bool:
-        return self.strategy.hear_stop(self._wants_to_stop)
 
     def _missed_evaluation(self) -> bool:
         """Whether the run stopped or died between its last checkpoint and that step's evaluation."""
@@ -277,10 +269,6 @@ class Loop:
             self.strategy.agree(0.0, stop=True)
         return reason_before
 
-    def _ensure_saved(self, progress: Progress) -> None:
-        if not self.ablation.active:
-            self.checkpointer.ensure_saved(progress)
-
     def _start_prefetcher(self) -> Prefetcher[Prefetched]:
         batches = self.task.batches(self.progress.epoch, self.progress.cursor)
         claims = self.strategy.claims(self.task.order, batches, self.progress.step + 1, self.evaluator.is_due)
@@ -290,12 +278,10 @@ class Loop:
     def _open_display(self) -> None:
         if not self.team.primary:
             return
-        self.display = Display(self.run, self.task, self.team.size, self.config.train, self.progress.step)
-        self.evaluator.display = self.display
+        step, device = self.progress.step, self.team.device
+        self.display = self.evaluator.display = Display(self.run, self.task, self.team.size, self.config.train, step)
         if self._missed_evaluation() or self.evaluator.reason_to_stop(self.progress) is None:
-            self.display.announce_start(
-                self.progress.step, self.parameters, self.strategy.name, self.precision, self.team.device
-            )
+            self.display.announce_start(step, self.parameters, self.strategy.name, self.precision, device)
 
     def _note_uploads(self) -> None:
         """Journals and shows what uploads have done since the last call."""
@@ -305,13 +291,9 @@ class Loop:
                 self._notify(news.sentence, "yellow")
 
     def _note_stop(self, reason: str) -> None:
-        signal_name = self.stop_signal.name
-        by_peer = reason == "signal" and signal_name is None
-        by_peer = by_peer and not (self.strategy.takes_every_step or self.team.primary)
         facts = {"digest": digest(self.strategy.state().tensors)} if self.strategy.elastic else {}
-        is_over = reason == "signal" and signal_name is None and self._is_time_over
-        why = "max_hours" if is_over else "another worker stopped" if by_peer else reason
-        self.journal.write("stop", reason=why, step=self.progress.step, signal=signal_name, **facts)
+        why = self.stop.explain(reason, not (self.strategy.takes_every_step or self.team.primary))
+        self.journal.write("stop", reason=why, step=self.progress.step, signal=self.stop.signal.name, **facts)
 
     def _notify(self, sentence: str, style: str = "") -> None:
         if self.display is not None:
