@@ -81,8 +81,7 @@ class Loop:
         self.prefetcher = self._start_prefetcher()
         try:
             reason = self._train_steps()
-            all_wait = self.strategy.takes_every_step
-            self.checkpointer.finish(self.team.deciders() if all_wait else self.team.alone())
+            self.checkpointer.finish(self.team.deciders() if self.strategy.takes_every_step else self.team.alone())
             self._note_uploads()
             ensure_saved = (lambda _: None) if self.ablation.active else self.checkpointer.ensure_saved
             self.progress = self.strategy.leave(self.progress, reason, ensure_saved)
