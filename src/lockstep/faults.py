@@ -5,9 +5,9 @@ one check of an empty list.
 before its first restart. Several faults are separated by commas.
 Actions: `kill` (SIGKILL), `stop` (SIGSTOP), `term` (SIGTERM), `segv` (SIGSEGV), `abort` (SIGABRT), `loop` (computes for
 ever), `sleep` (sleeps for ever), `gil` (sleeps for ever and never releases the interpreter), `nan` (the caller sets its
-gradient to NaN), `skip` (the caller skips an exchange), `memory` (takes a GiB and keeps it), `error` (raises), `slow`
-(`slow:phase=backward:rank=1:times=3` makes computation, or with `phase=input` the input, take three times as long;
-`ms=100` makes it take 0.1 s longer).
+gradient to NaN), `skip` (with `phase=agree` or `merge`: the caller leaves an exchange out), `memory` (takes a GiB and keeps
+it), `error` (raises), `slow` (`slow:phase=backward:rank=1:times=3` makes computation, or with `phase=input` the input, take
+three times as long; `ms=100` makes it take 0.1 s longer).
 """
 
 import ctypes
@@ -25,6 +25,7 @@ PHASES = (
     "backward",
     "merge",
     "update",
+    "agree",
     "serve",
     "evaluate",
     "save",

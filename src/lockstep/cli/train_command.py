@@ -171,7 +171,6 @@ def choose_workers(config: "RunConfig", run: str | Path) -> int:
 def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int | None:
     """Starts the workers and waits for them. Returns the signal that stopped them, if there was one."""
     from lockstep.launch.fork_server import Target
-    from lockstep.remote.place import is_remote
     from lockstep.train import worker
 
     servers = config.strategy.servers if config.strategy.name == "server" else 0
@@ -198,25 +197,7 @@ def _start(config: "RunConfig", run: str | Path, workers: int, port: int) -> int
         stall_seconds=min(settings.stall_seconds, 0.9 * settings.timeout_seconds),
         start_seconds=settings.timeout_seconds,
     )
-    begin = time.time()
-    stop_signal = launch_fixed(target, launch)
-    if stop_signal is None and not is_remote(run):
-        _name_signalled_workers(Path(run), begin)
-    return stop_signal
-
-
-def _name_signalled_workers(run: Path, begin: float) -> None:
-    """Says which workers got a stop signal since `begin`. This command has got none, so somebody sent it to them."""
-    from lockstep.notices import warn
-    from lockstep.run.journal import read_last_lines
-
-    for path in sorted((run / "journal").glob("worker-*.jsonl")):
-        stops = [line for line in read_last_lines(path) if line["kind"] == "stop" and line["time"] >= begin]
-        if stops and stops[-1].get("signal"):
-            rank = int(path.stem.removeprefix("worker-"))
-            warn(
-                f"Worker {rank} got {stops[-1]['signal']}, which this command did not send: all workers stopped with it."
-            )
+    return launch_fixed(target, launch)
 
 
 def _check_crowd(processes: int) -> None:

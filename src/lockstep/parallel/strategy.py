@@ -195,6 +195,8 @@ class Strategy:
         """Returns the loss of all workers, and whether any of them wants to stop."""
         if self.silent or self.team.size == 1:
             return Agreed(loss_sum, stop)
+        if faults.at("agree") == "skip":
+            return Agreed(loss_sum, stop)
         both = torch.tensor([loss_sum, float(stop)], dtype=torch.float64, device=self.team.device)
         dist.all_reduce(both, group=self.team.workers)
         total, stops = both.tolist()

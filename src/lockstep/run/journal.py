@@ -61,9 +61,6 @@ class StepLine(TypedDict):
     staleness: NotRequired[int]
 
 
-LAST_BYTES = 8192
-
-
 def worker_file(folder: Path, rank: int) -> Path:
     return folder / f"worker-{rank:04d}.jsonl"
 
@@ -139,13 +136,6 @@ def lines(path: Path) -> Iterator[Line | None]:
             if not raw.strip():
                 continue
             yield parse_line(raw)
-
-
-def read_last_lines(path: Path) -> list[Line]:
-    """Returns the readable lines in the last few kilobytes of a journal file."""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - LAST_BYTES))
-        return [line for raw in file if (line := parse_line(raw)) is not None]
 
 
 def parse_line(raw: bytes) -> Line | None:
