@@ -96,7 +96,7 @@ def main() -> None:
     make_text(folder, "train", options.pairs, seed=1)
     config = folder / "stops.yaml"
     config.write_text("batch: {words: 1000}\n")
-    shared = [f"data.folder={folder}", "data.train=[train]", "data.vocabulary.size=3000"]
+    shared = [f"data.folder={folder}", "data.train=[train]", "data.vocabulary.size=3000", "data.vocabulary.kind=bpe"]
 
     def make_command(name: str, corpus: Path) -> list[str]:
         words = [sys.executable, "-m", "lockstep", name, str(config), *shared, f"data.corpus={corpus}"]

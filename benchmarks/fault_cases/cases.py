@@ -7,7 +7,7 @@ from fault_cases import places
 from fault_cases.places import Place
 
 FAULT_STEP = 60
-WORKER_1 = r"Worker 1 \("
+WORKER_1 = r"^(Error: )?(Host \S+: )?Worker 1\b"
 STANDS = r"stood still.*"
 OTHER_HOST = r"(Host h[12] \(|connection (between|to) (host )?h[12])"
 
@@ -40,7 +40,7 @@ LONG = ("train.steps=1000000",)
 BIG_MESSAGES = (*LONG, "model.width=160", "model.feed_forward=480", "model.encoder_layers=2", "model.decoder_layers=2")
 CASES = (
     Case("SIGKILL", WORKER_1, "SIGKILL(?!.*, by the kernel)", "kill:phase=backward"),
-    Case("SIGTERM", r"^Worker 1 ", "got SIGTERM", "term:phase=backward", exit_codes=(143,)),
+    Case("SIGTERM", r"\b[Ww]orker 1 got", "got SIGTERM", "term:phase=backward", exit_codes=(143,)),
     Case("segmentation fault", WORKER_1, "SIGSEGV", "segv:phase=backward"),
     Case("abort", WORKER_1, "SIGABRT", "abort:phase=forward"),
     Case("exception", WORKER_1, r"exit code 1\b|fault injected", "error:phase=backward"),
@@ -56,7 +56,8 @@ CASES = (
     Case("endless loop in the model", WORKER_1, f"{STANDS}computes without progress", "loop:phase=forward"),
     Case("GIL held", WORKER_1, f"{STANDS}(interpreter|GIL)", "gil:phase=backward"),
     Case("sleep in the input", WORKER_1, f"{STANDS}in (the )?input.*(sleeps|waits)", "sleep:phase=input"),
-    Case("an exchange skipped", WORKER_1, "skipped an exchange", "skip:phase=merge"),
+    Case("last exchange of a step skipped", WORKER_1, "skipped an exchange", "skip:phase=agree"),
+    Case("exchange of gradients skipped", WORKER_1, "skipped an exchange", "skip:phase=merge"),
     Case("disk full", r"Error: |Worker \d", "No space left on device", place=places.FullDisk, exit_codes=(1,)),
     Case("disk hangs", r"Workers? \d", "waits? for a disk", place=places.HangingDisk),
     Case("link down both ways", OTHER_HOST, "lost|not heard", place=places.LinkDown, settings=LONG),
@@ -67,13 +68,13 @@ CASES = (
     ),
     Case(
         "a fifth of a core",
-        "Worker 1 ",
+        WORKER_1,
         "(slower|stood).*throttle",
         place=places.FifthOfACore,
         settings=LONG,
         is_hard=False,
     ),
-    Case("twice as slow", "Worker 1 ", "slower.*other programs", place=places.SharedCore, settings=LONG, is_hard=False),
+    Case("twice as slow", WORKER_1, "slower.*other programs", place=places.SharedCore, settings=LONG, is_hard=False),
 )
 CONTROLS = (
     Case("nothing", settings=LONG),

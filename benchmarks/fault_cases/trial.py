@@ -16,7 +16,7 @@ from typing import IO, TypedDict
 from fault_cases.cases import FAULT_STEP, Case
 from fault_cases.places import CannotBeMade, Place, Process
 
-ACCUSATION = re.compile(r"^(Error: )?(Host \S+?: )?(Error: |Workers? \d|Host \S+ \(|The )")
+ACCUSATION = re.compile(r"^(Error: )?(Host \S+?: )?(Error: |Workers? \d|Host \S+ \(|The |Stopped .* got SIG)")
 """How a sentence begins that says what went wrong."""
 NO_ACCUSATION = re.compile(r"lost the connection to another|continues?\.$|as the others again|heard again|^The report")
 """A lost connection is what everybody sees: it says neither who nor why."""

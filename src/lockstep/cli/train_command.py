@@ -251,7 +251,7 @@ def _start(
         resilient, patience = config.strategy, config.train.timeout_seconds
         return launch_elastic(target, workers, resilient.restarts, resilient.dead_after_seconds, patience, port)
     from lockstep.launch.fixed import FixedLaunch, launch_fixed
-    from lockstep.remote.place import is_remote, working_folder
+    from lockstep.remote.place import working_folder
 
     is_async = servers > 0 and config.strategy.name == "server" and config.strategy.mode == "async"
     settings = config.train
@@ -267,25 +267,7 @@ def _start(
         return_seconds=settings.return_seconds,
         run_folder=working_folder(run),
     )
-    begin = time.time()
-    stop_signal = launch_fixed(target, launch)
-    if stop_signal is None and not is_remote(run):
-        _name_signalled_workers(Path(run), begin)
-    return stop_signal
-
-
-def _name_signalled_workers(run: Path, begin: float) -> None:
-    """Says which workers got a stop signal since `begin`. This command has got none, so somebody sent it to them."""
-    from lockstep.notices import warn
-    from lockstep.run.journal import read_last_lines
-
-    for path in sorted((run / "journal").glob("worker-*.jsonl")):
-        stops = [line for line in read_last_lines(path) if line["kind"] == "stop" and line["time"] >= begin]
-        if stops and stops[-1].get("signal"):
-            rank = int(path.stem.removeprefix("worker-"))
-            warn(
-                f"Worker {rank} got {stops[-1]['signal']}, which this command did not send: all workers stopped with it."
-            )
+    return launch_fixed(target, launch)
 
 
 def _check_crowd(processes: int) -> None:

@@ -163,13 +163,6 @@ def lines(path: Path) -> Iterator[Line | None]:
             yield parse_line(raw)
 
 
-def read_last_lines(path: Path) -> list[Line]:
-    """Returns the readable lines in the last few kilobytes of a journal file."""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - LAST_BYTES))
-        return [line for raw in file if (line := parse_line(raw)) is not None]
-
-
 def parse_line(raw: bytes) -> Line | None:
     """Returns a line of a journal; None when it is damaged. `from_json` is four times as fast as `json` and returns the
     same values, but refuses some lines that `json` reads, such as those with half of a surrogate pair."""
@@ -189,3 +182,10 @@ def read(folder: Path, rank: int = 0) -> WorkerLines:
     readable = [line for line in every if line is not None]
     events = [line for line in readable if line["kind"] != "step"]
     return WorkerLines(select_standing(readable, "step"), events, len(every) - len(readable))
+
+
+def read_last_lines(path: Path) -> list[Line]:
+    """Returns the readable lines in the last few kilobytes of a journal file."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - LAST_BYTES))
+        return [line for raw in file if (line := parse_line(raw)) is not None]
