@@ -124,28 +124,37 @@ class HostMonitor:
         return now - self.cause_at < CONSEQUENCE_SECONDS
 
     def _find_gone(self) -> None:
-        """Notices workers that are gone, and tells about the first that said nothing."""
-        now = time.monotonic()
+        """Notices workers that are gone, and tells about the first that said nothing. Those that say that they have lost
+        another one come after it."""
+        gone: list[tuple[LocalWorker, str, str]] = []
         for rank, worker in list(self.alive.items()):
-            end = read_end(self.folder, rank)
-            if end is None and worker.process.is_alive():
-                continue
-            del self.alive[rank]
-            reason, sentence = end or read_end(self.folder, rank) or ("", "")
-            is_consequence = self._knows_cause(now) or now - self.lost_at < CONSEQUENCE_SECONDS
+            is_alive = worker.process.is_alive()
+            reason, sentence = read_end(self.folder, rank) or ("", "")
+            if reason or not is_alive:
+                del self.alive[rank]
+                gone.append((worker, reason, sentence))
+        for worker, reason, sentence in sorted(gone, key=lambda one: one[1] == "lost"):
             if reason == "lost":
-                self.lost_at = now
-            if reason in ("finished", "stopped", "lost") or rank in self.ended or is_consequence:
-                continue
-            who = f"Worker {rank} (process {worker.process.pid})"
-            if reason == "failed":  # it has printed why itself
-                self._tell(News("died", f"{who} failed: {sentence}", rank, "established"), says=False)
-                continue
-            if worker.engine.is_alive():
-                sentence = f"{who} is gone without a word{self._name_place(rank)}: it was killed, or crashed."
-            else:
-                sentence = f"{who} ended with the process that had started it."
-            self._tell(News("died", sentence, rank, "established"))
+                self.lost_at = time.monotonic()
+            elif reason in ("", "failed") and worker.rank not in self.ended and not self._is_consequence():
+                self._tell_death(worker, sentence if reason else None)
+
+    def _is_consequence(self) -> bool:
+        """Do workers end because of something that is known, or that another host will tell?"""
+        now = time.monotonic()
+        return self._knows_cause(now) or now - self.lost_at < CONSEQUENCE_SECONDS
+
+    def _tell_death(self, worker: LocalWorker, failure: str | None) -> None:
+        """Tells that a worker is gone. With a failure it has said itself why."""
+        rank, who = worker.rank, f"Worker {worker.rank} (process {worker.process.pid})"
+        if failure is not None:
+            self._tell(News("died", f"{who} failed: {failure}", rank, "established"), says=False)
+            return
+        if worker.engine.is_alive():
+            sentence = f"{who} is gone without a word{self._name_place(rank)}: it was killed, or crashed."
+        else:
+            sentence = f"{who} ended with the process that had started it."
+        self._tell(News("died", sentence, rank, "established"))
 
     def _name_place(self, rank: int) -> str:
         beat = read_heartbeat(self.folder, rank)
