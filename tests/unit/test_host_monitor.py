@@ -20,7 +20,15 @@ from lockstep.launch.host_monitor import HostMonitor
 from lockstep.launch.monitor_exchange import Exchange, Message, News
 from lockstep.launch.process_state import ProcessState
 from lockstep.launch.stall_watch import View
-from lockstep.monitor_folder import Peer, make_monitor_folder, read_workers, register_worker, take_death, write_peers
+from lockstep.monitor_folder import (
+    Peer,
+    make_monitor_folder,
+    note_end,
+    read_workers,
+    register_worker,
+    take_death,
+    write_peers,
+)
 
 KEY = "00ff" * 8
 
@@ -220,6 +228,24 @@ def test_a_worker_that_is_gone_is_named_on_all_hosts(
     os.kill(worker.process.pid, signal.SIGKILL)
     wait_until(lambda: take_turns(hosts) and len(hosts[0].monitor.repeated) == 1, "the others were not told")
     assert capfd.readouterr().err.count("is gone without a word in step 3: it was killed, or crashed.") == 2
+
+
+def test_the_killed_worker_is_named_and_not_the_one_that_has_lost_it(
+    hosts: tuple[Host, Host], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    one = hosts[0]
+    with idle_process() as third:
+        monkeypatch.setattr(os, "getpid", lambda: third.pid)
+        register_worker(one.folder, 9)
+        wait_until(lambda: take_turns((one,)) and 9 in one.monitor.alive, "the worker was not found")
+        monkeypatch.setenv("LOCKSTEP_HEARTBEATS", str(one.folder))
+        monkeypatch.setenv("RANK", "0")
+        note_end("lost", "Worker 0 lost the connection to another worker.")
+        third.kill()
+        third.wait()
+        one.monitor.take_turn()
+    assert "Worker 9 (process " in capfd.readouterr().err
+    assert [(fault["what"], fault["rank"]) for fault in one.faults()] == [("died", 9)]
 
 
 def test_a_host_that_is_not_heard_is_lost_and_the_others_end(

@@ -22,7 +22,7 @@ from lockstep.heartbeat import STEP_PHASES, read_heartbeat
 from lockstep.launch.describe_stall import Stall
 from lockstep.launch.engine import MonitorFacts
 from lockstep.launch.fault_log import FaultLog
-from lockstep.launch.job_watch import JobWatch, describe_lost_host, name_host
+from lockstep.launch.job_watch import JobWatch, add_neighbours, describe_lost_host, name_host
 from lockstep.launch.monitor_exchange import Exchange, Message, Neighbour, News
 from lockstep.launch.stall_watch import CHECK_SECONDS, View, WatchedWorker
 from lockstep.monitor_folder import LocalWorker, Peer, read_end, read_peers, read_workers, write_death
@@ -124,36 +124,43 @@ class HostMonitor:
         return now - self.cause_at < CONSEQUENCE_SECONDS
 
     def _find_gone(self) -> None:
-        """Notices workers that are gone, and tells about the first that said nothing."""
-        now = time.monotonic()
+        """Notices workers that are gone, and tells about the first that said nothing. Those that say that they have lost
+        another one come after it."""
+        gone: list[tuple[LocalWorker, str, str]] = []
         for rank, worker in list(self.alive.items()):
-            end = read_end(self.folder, rank)
-            if end is None and worker.process.is_alive():
-                continue
-            del self.alive[rank]
-            reason, sentence = end or read_end(self.folder, rank) or ("", "")
-            is_consequence = self._knows_cause(now) or now - self.lost_at < CONSEQUENCE_SECONDS
+            is_alive = worker.process.is_alive()
+            reason, sentence = read_end(self.folder, rank) or ("", "")
+            if reason or not is_alive:
+                del self.alive[rank]
+                gone.append((worker, reason, sentence))
+        for worker, reason, sentence in sorted(gone, key=lambda one: one[1] == "lost"):
             if reason == "lost":
-                self.lost_at = now
-            if reason in ("finished", "stopped", "lost") or rank in self.ended or is_consequence:
-                continue
-            who = f"Worker {rank} (process {worker.process.pid})"
-            if reason == "failed":  # it has printed why itself
-                self._tell(News("died", f"{who} failed: {sentence}", rank, "established"), says=False)
-                continue
-            if worker.engine.is_alive():
-                sentence = f"{who} is gone without a word{self._name_place(rank)}: it was killed, or crashed."
-            else:
-                sentence = f"{who} ended with the process that had started it."
-            self._tell(News("died", sentence, rank, "established"))
+                self.lost_at = time.monotonic()
+            elif reason in ("", "failed") and worker.rank not in self.ended and not self._is_consequence():
+                self._tell_death(worker, sentence if reason else None)
 
-    def _name_place(self, rank: int) -> str:
+    def _is_consequence(self) -> bool:
+        """Do workers end because of something that is known, or that another host will tell?"""
+        now = time.monotonic()
+        return self._knows_cause(now) or now - self.lost_at < CONSEQUENCE_SECONDS
+
+    def _tell_death(self, worker: LocalWorker, failure: str | None) -> None:
+        """Tells that a worker is gone. With a failure it has said itself why."""
+        rank, who = worker.rank, f"Worker {worker.rank} (process {worker.process.pid})"
+        if failure is not None:
+            self._tell(News("died", f"{who} failed: {failure}", rank, "established"), says=False)
+            return
         beat = read_heartbeat(self.folder, rank)
-        return f" in step {beat.step:,}" if beat is not None and beat.phase in STEP_PHASES else ""
+        where = f" in step {beat.step:,}" if beat is not None and beat.phase in STEP_PHASES else ""
+        sentence = f"{who} is gone without a word{where}: it was killed, or crashed."
+        if not worker.engine.is_alive():
+            sentence = f"{who} ended with the process that had started it."
+        self._tell(News("died", sentence, rank, "established"))
 
     def _check(self, now: float) -> None:
         """Names who stands still, here or on another host, and ends what must be ended."""
-        view = self._collect_view(now)
+        view = self.watch.look(self._list_watched())
+        add_neighbours(view, self.exchange.others, now, self.lost_seconds)
         self._name_lost_hosts(view, now)
         is_heard = all(other.message is not None for other in self.exchange.others)
         self.watch.is_complete = is_heard and not self.lost and not self._knows_cause(now)
@@ -168,17 +175,6 @@ class HostMonitor:
                 self.log.write("continues", f"Worker {self.named.rank} continues.", rank=self.named.rank)
             self.named, self.news = None, [one for one in self.news if one.what != "stall"]
         self._end_the_late(now)
-
-    def _collect_view(self, now: float) -> View:
-        """Returns what is known of the workers of all hosts that can be heard."""
-        workers = [WatchedWorker(rank, worker.process.pid) for rank, worker in self.alive.items()]
-        view = self.watch.look(workers)
-        for neighbour in self.exchange.others:
-            message = neighbour.message
-            if message is not None and not message.is_last and not neighbour.is_silent(now, self.lost_seconds):
-                view.beats.update(message.view.beats)
-                view.states.update(message.view.states)
-        return view
 
     def _name_lost_hosts(self, view: View, now: float) -> None:
         """A host is lost if its monitor is silent and a worker of this host waits."""
@@ -274,8 +270,11 @@ class HostMonitor:
         warn(sentence if is_named else f"Host {host}: {sentence}")
 
     def _send(self) -> None:
-        view = self.watch.look([WatchedWorker(rank, worker.process.pid) for rank, worker in self.alive.items()])
+        view = self.watch.look(self._list_watched())
         self.exchange.send(Message(0, view, self.news, is_last=not self.alive))
+
+    def _list_watched(self) -> list[WatchedWorker]:
+        return [WatchedWorker(rank, worker.process.pid) for rank, worker in self.alive.items()]
 
     def close(self) -> None:
         """Removes the folder of this start; notes for the next one stay beside it."""

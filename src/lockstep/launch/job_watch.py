@@ -27,6 +27,15 @@ class JobWatch(StallWatch):
         return Stall(None, since, "unknown", sentence)
 
 
+def add_neighbours(view: View, neighbours: list[Neighbour], now: float, lost_seconds: float) -> None:
+    """Adds to a view of this host what the hosts that can be heard have said of theirs."""
+    for neighbour in neighbours:
+        message = neighbour.message
+        if message is not None and not message.is_last and not neighbour.is_silent(now, lost_seconds):
+            view.beats.update(message.view.beats)
+            view.states.update(message.view.states)
+
+
 def describe_lost_host(neighbour: Neighbour, waiting: dict[int, Heartbeat], now: float) -> str:
     peer, heard = neighbour.peer, neighbour.heard_at or now
     rank, beat = max(waiting.items(), key=lambda item: item[1].time)
