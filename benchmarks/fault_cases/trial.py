@@ -110,7 +110,7 @@ def _follow(case: Case, place: Place, processes: list[Process], errors: IO[str],
     place.heal()
     code = None
     if case.settings:
-        _end(processes, signal.SIGTERM)
+        _end(processes, signal.SIGTERM if case.is_control else signal.SIGKILL)
     else:
         code = _wait(processes)
     listener.listen()
