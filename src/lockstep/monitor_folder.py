@@ -4,10 +4,12 @@ It has the workers' heartbeats, a file about each worker, and where the monitors
 from the run and from the start of the job, so all workers of a host find the same one. Strangers' folders are not used.
 """
 
+import fcntl
 import hashlib
 import json
 import os
 import re
+import shutil
 import socket
 import stat
 import tempfile
@@ -24,6 +26,8 @@ MEMORY = Path("/dev/shm")  # noqa: S108
 WORKER_FILE = re.compile(r"worker-(\d{1,9})\.json")
 PATIENCE_SECONDS = 5.0
 """How long a worker waits for the monitor of its host to start."""
+LEFTOVER_SECONDS = 600.0
+"""A note about a death that is older does not explain a start."""
 REASONS = ("finished", "stopped", "failed", "lost")
 """How a worker may say that it ends. `lost`: another worker went away."""
 
@@ -77,7 +81,35 @@ def make_monitor_folder(run: str) -> Path | None:
     parent = MEMORY if os.access(MEMORY, os.W_OK) else Path(tempfile.gettempdir())
     job = parent / f"lockstep-job-{os.getuid()}-{_digest(run, *_name_host())}"
     folder = job / _digest(*environment_variables.name_launch())
+    _remove_leftovers(parent)
     return folder if _make_own(job) and _make_own(folder) else None
+
+
+def _remove_leftovers(parent: Path) -> None:
+    """Removes what monitors that were killed have left, and notes that no start has read."""
+    now = time.time()
+    for job in parent.glob(f"lockstep-job-{os.getuid()}-*"):
+        with suppress(OSError):
+            for path in job.iterdir() if job.lstat().st_uid == os.getuid() else ():
+                if now - path.lstat().st_mtime < LEFTOVER_SECONDS or _is_locked(path / "lock"):
+                    continue
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink()
+            job.rmdir()  # fails if it is not empty
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether a monitor uses the folder of this file."""
+    try:
+        with path.open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _make_own(folder: Path) -> bool:

@@ -1,5 +1,6 @@
 """The monitors of several hosts: what they tell each other, who they name, and what they do not believe."""
 
+import fcntl
 import json
 import os
 import signal
@@ -138,6 +139,23 @@ def test_a_folder_that_others_can_write_to_is_not_used(tmp_path: Path) -> None:
     folder.rmdir()
     folder.symlink_to(tmp_path)
     assert make_monitor_folder("run") is None
+
+
+@pytest.mark.usefixtures("_memory")
+def test_what_dead_monitors_have_left_is_removed(tmp_path: Path) -> None:
+    names = ("dead", "running", "new")
+    folders = {name: tmp_path / f"lockstep-job-{os.getuid()}-{name}" / "start" for name in names}
+    for folder in folders.values():
+        folder.mkdir(parents=True)
+        (folder / "lock").touch()
+    for name in ("dead", "running"):
+        os.utime(folders[name], (1, 1))
+    with (folders["running"] / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        make_monitor_folder("run")
+    assert not folders["dead"].parent.exists()
+    assert folders["running"].exists()
+    assert folders["new"].exists()
 
 
 @contextmanager

@@ -11,12 +11,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lockstep.errors import LockstepError
-from lockstep.monitor_folder import make_monitor_folder, register_worker, take_death
+from lockstep.monitor_folder import LEFTOVER_SECONDS, make_monitor_folder, register_worker, take_death
 from lockstep.notices import warn
 from lockstep.run import environment_variables
 
-LONGEST_DEATH_SECONDS = 600.0
-"""A note about a death that is older does not explain this start."""
 QUICK_RENDEZVOUS = "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=3"
 
 
@@ -74,7 +72,7 @@ def watch_host(run: str, journal: Path, stall_seconds: float, start_seconds: flo
 
 def _start_monitor(folder: Path, journal: Path, stall_seconds: float, start_seconds: float) -> None:
     death = take_death(folder)
-    if death is not None and time.time() - death[0] < LONGEST_DEATH_SECONDS:
+    if death is not None and time.time() - death[0] < LEFTOVER_SECONDS:
         os.environ["LOCKSTEP_DEATH"] = f"{death[0]:.3f} {death[1]}"
     address, public_address = _find_addresses()
     host = socket.gethostname()[:64]
