@@ -33,6 +33,9 @@ from lockstep.train.writer_process import Completion
 SLOW_DISK = 50e6
 """Bytes per second that a save is expected to write before one was measured."""
 
+TURN_SECONDS = 1.0
+"""How long workers wait for a write before they ask each other again whether one has failed."""
+
 
 @dataclass
 class PendingSave:
@@ -157,10 +160,11 @@ class Checkpointer:
         pending, writer = self._pending, self._writer
         if pending is None or writer is None:
             return
-        begin, turn, done = time.perf_counter(), min(30.0, self.team.timeout_seconds / 4), False
+        begin, turn, done = time.perf_counter(), 0.0, False
         size, failures = 0, list[Failure]()
         while not done:
-            is_written = writer.wait(0.0 if failures else turn)
+            is_written = writer.wait(turn)
+            turn = 0.0 if failures else TURN_SECONDS
             if failures and not is_written and team.primary:
                 writer.restart()  # it may wait for a part that will never come
                 is_written = True
