@@ -68,7 +68,13 @@ class Checkpointer:
     def __post_init__(self) -> None:
         self.schedule = SaveSchedule(self.config.train)
 
-    def start_writer(self) -> None:
+    def begin(self, progress: Progress, saves_before_the_end: bool) -> None:
+        """Called when it is settled where the run continues. A launch that saves only at its end needs no writer."""
+        self.schedule.continue_from(progress.step, progress.save_every)
+        if saves_before_the_end:
+            self._start_writer()
+
+    def _start_writer(self) -> None:
         """Starts the writer process, and makes memory for the state. A worker that writes nothing has none."""
         writes = self.strategy.writes and (self.strategy.takes_every_step or self.team.primary)
         if self._writer is None and writes and self.config.train.save == "background" and is_supported():
@@ -117,7 +123,7 @@ class Checkpointer:
             return
         self._note_saved(progress, size, time.perf_counter() - begin, 0.0)
         if self.team.elastic:
-            self.start_writer()  # this worker has not written before
+            self._start_writer()  # this worker has not written before
 
     def _choose_interval(self, team: Team, progress: Progress) -> None:
         """Chooses when the next save is due, by the primary's figures."""
@@ -216,6 +222,8 @@ class Checkpointer:
 
     def ensure_saved(self, progress: Progress) -> None:
         """Saves the last checkpoint or its score again, if a worker died before it had done so."""
+        if self.strategy.context.ablation.active:
+            return
         self.settle(self.team.alone())
         checkpoint = self.find(progress)
         if checkpoint is not None and checkpoint.score == progress.score:

@@ -29,7 +29,7 @@ from lockstep.train.save_interval import find_launch_begin
 from lockstep.train.schedule import learning_rate
 from lockstep.train.start_model import load_start
 from lockstep.train.step import Step, choose_optimizer
-from lockstep.train.stop_signal import StopSignal, TimeLimit
+from lockstep.train.stop_signal import StopWish, TimeLimit
 from lockstep.train.tensors import digest
 from lockstep.watch.clock import PhaseClock
 from lockstep.watch.sampler import HOST_SOURCES, WORKER_SOURCES, Sampler
@@ -62,15 +62,15 @@ class Loop:
 
     def train(self) -> str:
         """Trains until the steps are done, patience runs out or a signal comes; returns which."""
-        self.stop_signal, self.clock = StopSignal(), PhaseClock(self.team.device)
-        self.time_limit = TimeLimit(self.config.train.max_hours, find_launch_begin())
+        limit, saves = TimeLimit(self.config.train.max_hours, find_launch_begin()), self.checkpointer
+        watches_time = self.team.primary or self.team.elastic
+        self.stop = StopWish(limit, watches_time, lambda: saves.expected_seconds, lambda: saves.has_failed)
+        self.clock = PhaseClock(self.team.device)
         self.micro_batches = MicroBatchMaker(self.task, self.team.device, self.ablation, WARMUP_STEPS)
         self._set_up_strategy()
         self.progress = self.checkpointer.resume(self.progress, self.attempt)
-        self.checkpointer.schedule.continue_from(self.progress.step, self.progress.save_every)
         self._open_display()
-        if self.evaluator.saves_before_the_end(self.progress.step):
-            self.checkpointer.start_writer()
+        saves.begin(self.progress, self.evaluator.saves_before_the_end(self.progress.step))
         self.last_warmup_step = self.progress.step + WARMUP_STEPS
         sources = WORKER_SOURCES | (HOST_SOURCES if self.samples_host else {})
         show_sample = self.display.sample if self.display is not None else None
@@ -81,7 +81,7 @@ class Loop:
             all_wait = self.strategy.takes_every_step
             self.checkpointer.finish(self.team.deciders() if all_wait else self.team.alone())
             self._note_uploads()
-            self.progress = self.strategy.leave(self.progress, reason, self._ensure_saved)
+            self.progress = self.strategy.leave(self.progress, reason, self.checkpointer.ensure_saved)
             self.strategy.finish()
         finally:
             self.prefetcher.close()
@@ -90,7 +90,7 @@ class Loop:
             self.strategy.close()
             if self.display is not None:
                 self.display.close()
-            self.stop_signal.restore()
+            self.stop.signal.restore()
         self._note_stop(reason)
         return reason
 
@@ -160,7 +160,7 @@ class Loop:
         if outcome.retry is not None:
             self.step.note_retry(step, outcome.retry)
             return None
-        agreed = strategy.agree(self.step.loss_sum, self._wants_to_stop)
+        agreed = strategy.agree(self.step.loss_sum, self.stop.is_there)
         line = self.step.finish(claim, micro_batches, rate, outcome, agreed, warmup=step <= self.last_warmup_step)
         if self.progress.lineage and strategy.elastic:
             line["branch"] = self.progress.lineage[-1][0]
@@ -170,7 +170,7 @@ class Loop:
         if self.display is not None:
             self.display.step(line)
         self._note_uploads()
-        self.time_limit.add_step(line["seconds"])
+        self.stop.limit.add_step(line["seconds"])
         self.checkpointer.schedule.add_step(line["seconds"])
         clock.overhead += time.perf_counter() - begin
         self.evaluator.count_skipped(self.progress, step, outcome.applied)
@@ -201,7 +201,7 @@ class Loop:
                 if reason is not None and not saves:
                     self.checkpointer.save(snapshot, self.progress, last=True)
                 return reason
-            stop = self.strategy.agree(0.0, self._wants_to_stop).stop
+            stop = self.strategy.agree(0.0, self.stop.is_there).stop
             reason = reason or self.evaluator.reason_to_stop(self.progress) or ("signal" if stop else None)
             if saves:
                 self.checkpointer.note_score(snapshot, self.progress)
@@ -235,22 +235,10 @@ class Loop:
         self.step = Step(
             self.strategy, self.clock, self.probes, self.journal, autocast, device, settings.seed, self.attempt
         )
-        schedule = self.checkpointer.schedule
+        hears_stop, schedule = lambda: self.strategy.hear_stop(self.stop.is_there), self.checkpointer.schedule
         self.evaluator = Evaluator(
-            settings, self.task, self.journal, autocast, self.attempt, self.ablation, self._hears_stop, schedule
+            settings, self.task, self.journal, autocast, self.attempt, self.ablation, hears_stop, schedule
         )
-
-    @property
-    def _wants_to_stop(self) -> bool:
-        is_over = (self.team.primary or self.team.elastic) and self._is_time_over
-        return self.stop_signal.name is not None or self.checkpointer.has_failed or is_over
-
-    @property
-    def _is_time_over(self) -> bool:
-        return self.time_limit.is_set and self.time_limit.is_near(self.checkpointer.expected_seconds)
-
-    def _hears_stop(self) -> bool:
-        return self.strategy.hear_stop(self._wants_to_stop)
 
     def _missed_evaluation(self) -> bool:
         """Whether the run stopped or died between its last checkpoint and that step's evaluation."""
@@ -277,10 +265,6 @@ class Loop:
             self.strategy.agree(0.0, stop=True)
         return reason_before
 
-    def _ensure_saved(self, progress: Progress) -> None:
-        if not self.ablation.active:
-            self.checkpointer.ensure_saved(progress)
-
     def _start_prefetcher(self) -> Prefetcher[Prefetched]:
         batches = self.task.batches(self.progress.epoch, self.progress.cursor)
         claims = self.strategy.claims(self.task.order, batches, self.progress.step + 1, self.evaluator.is_due)
@@ -305,13 +289,9 @@ class Loop:
                 self._notify(news.sentence, "yellow")
 
     def _note_stop(self, reason: str) -> None:
-        signal_name = self.stop_signal.name
-        by_peer = reason == "signal" and signal_name is None
-        by_peer = by_peer and not (self.strategy.takes_every_step or self.team.primary)
+        why = self.stop.explain(reason, is_independent=not (self.strategy.takes_every_step or self.team.primary))
         facts = {"digest": digest(self.strategy.state().tensors)} if self.strategy.elastic else {}
-        is_over = reason == "signal" and signal_name is None and self._is_time_over
-        why = "max_hours" if is_over else "another worker stopped" if by_peer else reason
-        self.journal.write("stop", reason=why, step=self.progress.step, signal=signal_name, **facts)
+        self.journal.write("stop", reason=why, step=self.progress.step, signal=self.stop.signal.name, **facts)
 
     def _notify(self, sentence: str, style: str = "") -> None:
         if self.display is not None:
