@@ -34,6 +34,9 @@ from lockstep.train.writer_process import Completion
 SLOW_DISK = 50e6
 """Bytes per second that a save is expected to write before one was measured."""
 
+TURN_SECONDS = 1.0
+"""How long workers wait for a write before they ask each other again whether one has failed."""
+
 
 class _NewestCheckpoint(TypedDict):
     """What the primary tells the other workers about the newest whole checkpoint."""
@@ -74,7 +77,13 @@ class Checkpointer:
     def __post_init__(self) -> None:
         self.schedule = SaveSchedule(self.config.train)
 
-    def start_writer(self) -> None:
+    def begin(self, progress: Progress, saves_before_the_end: bool) -> None:
+        """Called when it is settled where the run continues. A launch that saves only at its end needs no writer."""
+        self.schedule.continue_from(progress.step, progress.save_every)
+        if saves_before_the_end:
+            self._start_writer()
+
+    def _start_writer(self) -> None:
         """Starts the writer process, and makes memory for the state. A worker that writes nothing has none."""
         writes = self.strategy.writes and (self.strategy.takes_every_step or self.team.primary)
         if self._writer is None and writes and self.config.train.save == "background" and is_supported():
@@ -123,7 +132,7 @@ class Checkpointer:
             return
         self._note_saved(progress, size, time.perf_counter() - begin, 0.0)
         if self.team.elastic:
-            self.start_writer()  # this worker has not written before
+            self._start_writer()  # this worker has not written before
 
     def _choose_interval(self, team: Team, progress: Progress) -> None:
         """Chooses when the next save is due, by the primary's figures."""
@@ -166,10 +175,11 @@ class Checkpointer:
         pending, writer = self._pending, self._writer
         if pending is None or writer is None:
             return
-        begin, turn, done = time.perf_counter(), min(30.0, self.team.timeout_seconds / 4), False
+        begin, turn, done = time.perf_counter(), 0.0, False
         size, failures = 0, list[Failure]()
         while not done:
-            is_written = writer.wait(0.0 if failures else turn)
+            is_written = writer.wait(turn)
+            turn = 0.0 if failures else TURN_SECONDS
             if failures and not is_written and team.primary:
                 writer.restart()  # it may wait for a part that will never come
                 is_written = True
@@ -221,6 +231,8 @@ class Checkpointer:
 
     def ensure_saved(self, progress: Progress) -> None:
         """Saves the last checkpoint or its score again, if a worker died before it had done so."""
+        if self.strategy.context.ablation.active:
+            return
         self.settle(self.team.alone())
         checkpoint = self.find(progress)
         if checkpoint is not None and checkpoint.score == progress.score:

@@ -29,7 +29,7 @@ from lockstep.train.save_interval import find_launch_begin
 from lockstep.train.schedule import learning_rate
 from lockstep.train.start_model import load_start
 from lockstep.train.step import Step, choose_optimizer
-from lockstep.train.stop_signal import StopSignal, StopWish, TimeLimit
+from lockstep.train.stop_signal import StopWish, TimeLimit
 from lockstep.train.tensors import digest
 from lockstep.watch.clock import PhaseClock
 from lockstep.watch.sampler import WORKER_SOURCES, Sampler, list_host_sources
@@ -62,18 +62,15 @@ class Loop:
 
     def train(self) -> str:
         """Trains until the steps are done, patience runs out or a signal comes; returns which."""
-        self.clock, time_limit = (
-            PhaseClock(self.team.device),
-            TimeLimit(self.config.train.max_hours, find_launch_begin()),
-        )
-        self.stop = StopWish(StopSignal(), time_limit, self.checkpointer, self.team.primary or self.team.elastic)
+        limit, saves = TimeLimit(self.config.train.max_hours, find_launch_begin()), self.checkpointer
+        watches_time = self.team.primary or self.team.elastic
+        self.stop = StopWish(limit, watches_time, lambda: saves.expected_seconds, lambda: saves.has_failed)
+        self.clock = PhaseClock(self.team.device)
         self.micro_batches = MicroBatchMaker(self.task, self.team.device, self.ablation, WARMUP_STEPS)
         self._set_up_strategy()
         self.progress = self.checkpointer.resume(self.progress, self.attempt)
-        self.checkpointer.schedule.continue_from(self.progress.step, self.progress.save_every)
         self._open_display()
-        if self.evaluator.saves_before_the_end(self.progress.step):
-            self.checkpointer.start_writer()
+        saves.begin(self.progress, self.evaluator.saves_before_the_end(self.progress.step))
         self.last_warmup_step = self.progress.step + WARMUP_STEPS
         sources = WORKER_SOURCES | list_host_sources(self.sampled_gpus)
         show_sample = self.display.sample if self.display is not None else None
@@ -83,8 +80,7 @@ class Loop:
             reason = self._train_steps()
             self.checkpointer.finish(self.team.deciders() if self.strategy.takes_every_step else self.team.alone())
             self._note_uploads()
-            ensure_saved = (lambda _: None) if self.ablation.active else self.checkpointer.ensure_saved
-            self.progress = self.strategy.leave(self.progress, reason, ensure_saved)
+            self.progress = self.strategy.leave(self.progress, reason, self.checkpointer.ensure_saved)
             self.strategy.finish()
         finally:
             self.prefetcher.close()
@@ -163,7 +159,7 @@ class Loop:
         if outcome.retry is not None:
             self.step.note_retry(step, outcome.retry)
             return None
-        agreed = strategy.agree(self.step.loss_sum, bool(self.stop))
+        agreed = strategy.agree(self.step.loss_sum, self.stop.is_there)
         line = self.step.finish(claim, micro_batches, rate, outcome, agreed, warmup=step <= self.last_warmup_step)
         if self.progress.lineage and strategy.elastic:
             line["branch"] = self.progress.lineage[-1][0]
@@ -204,7 +200,7 @@ class Loop:
                 if reason is not None and not saves:
                     self.checkpointer.save(snapshot, self.progress, last=True)
                 return reason
-            stop = self.strategy.agree(0.0, bool(self.stop)).stop
+            stop = self.strategy.agree(0.0, self.stop.is_there).stop
             reason = reason or self.evaluator.reason_to_stop(self.progress) or ("signal" if stop else None)
             if saves:
                 self.checkpointer.note_score(snapshot, self.progress)
@@ -238,9 +234,9 @@ class Loop:
         self.step = Step(
             self.strategy, self.clock, self.probes, self.journal, autocast, device, settings.seed, self.attempt
         )
-        hear_stop, schedule = lambda: self.strategy.hear_stop(bool(self.stop)), self.checkpointer.schedule
+        hears_stop, schedule = lambda: self.strategy.hear_stop(self.stop.is_there), self.checkpointer.schedule
         self.evaluator = Evaluator(
-            settings, self.task, self.journal, autocast, self.attempt, self.ablation, hear_stop, schedule
+            settings, self.task, self.journal, autocast, self.attempt, self.ablation, hears_stop, schedule
         )
 
     def _missed_evaluation(self) -> bool:
@@ -290,8 +286,8 @@ class Loop:
                 self._notify(news.sentence, "yellow")
 
     def _note_stop(self, reason: str) -> None:
+        why = self.stop.explain(reason, is_independent=not (self.strategy.takes_every_step or self.team.primary))
         facts = {"digest": digest(self.strategy.state().tensors)} if self.strategy.elastic else {}
-        why = self.stop.explain(reason, not (self.strategy.takes_every_step or self.team.primary))
         self.journal.write("stop", reason=why, step=self.progress.step, signal=self.stop.signal.name, **facts)
 
     def _notify(self, sentence: str, style: str = "") -> None:

@@ -3,10 +3,8 @@
 import math
 import signal
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
 from types import FrameType
-
-from lockstep.train.checkpointer import Checkpointer
 
 CLOSING_SECONDS = 5.0
 """What the end of a launch takes beside the last save: its report, and the ends of processes."""
@@ -46,25 +44,27 @@ class TimeLimit:
         return time.time() + STEPS_AHEAD * self._step_seconds + save_seconds + CLOSING_SECONDS >= self._end
 
 
-@dataclass
 class StopWish:
-    """Why this worker wants to stop, if it does: a signal, the time limit, or a save that failed."""
+    """Whether this worker wants all to stop: after a signal, near the end of the time, or when a save has failed."""
 
-    signal: StopSignal
-    limit: TimeLimit
-    checkpointer: Checkpointer
-    keeps_time: bool  # one worker decides when the time is over; elastic ones each for themselves
+    def __init__(
+        self, limit: TimeLimit, watches_time: bool, save_seconds: Callable[[], float], has_failed: Callable[[], bool]
+    ) -> None:
+        """One worker watches the time for all that stop together."""
+        self.signal, self.limit = StopSignal(), limit
+        self._watches_time, self._save_seconds, self._has_failed = watches_time, save_seconds, has_failed
 
     @property
-    def is_time_over(self) -> bool:
-        return self.limit.is_set and self.limit.is_near(self.checkpointer.expected_seconds)
+    def is_there(self) -> bool:
+        is_over = self._watches_time and self._is_time_over
+        return self.signal.name is not None or self._has_failed() or is_over
 
-    def __bool__(self) -> bool:
-        is_over = self.keeps_time and self.is_time_over
-        return self.signal.name is not None or self.checkpointer.has_failed or is_over
+    @property
+    def _is_time_over(self) -> bool:
+        return self.limit.is_set and self.limit.is_near(self._save_seconds())
 
-    def explain(self, reason: str, hears_of_others: bool) -> str:
-        """Returns the `reason` that the journal has. `hears_of_others`: it may be another worker's."""
+    def explain(self, reason: str, is_independent: bool) -> str:
+        """Returns what the journal calls the reason of a stop. An independent worker does not know why others stop."""
         if reason != "signal" or self.signal.name is not None:
             return reason
-        return "max_hours" if self.is_time_over else "another worker stopped" if hears_of_others else reason
+        return "max_hours" if self._is_time_over else "another worker stopped" if is_independent else reason
