@@ -74,7 +74,7 @@ def stop_in(phase: str, command: list[str], corpus: Path) -> tuple[bool, float, 
     psutil.wait_procs(family[1:], timeout=60)
     seconds = time.monotonic() - begin
     wrong = [f"exit code {process.returncode}"] if process.returncode != 128 + signal.SIGTERM else []
-    lines = [line for line in said.strip().splitlines() if not line.startswith("Continuing: ")]
+    lines = [line for line in said.splitlines() if line.strip() and not line.startswith("Continuing: ")]
     wrong += [f"it said {lines}"] if lines != [SENTENCE] else []
     wrong += ["processes were left"] if any(one.is_running() for one in family[1:]) else []
     return seconds <= MOST_SECONDS, seconds, "; ".join(wrong)

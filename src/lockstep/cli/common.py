@@ -59,8 +59,12 @@ def prepare_corpus(
     if config.task_name != "translation":
         remedy = "`lockstep train` uses images and your own tasks' data as they are."
         raise LockstepError("Only text is prepared, and this config has none.", remedy, code=2)
+
+    def say_stopped() -> None:
+        warn("Stopped. The same command continues the preparation.")
+
     if quiet:
-        with _stop_on_sigterm():
+        with _end_on_sigterm(say_stopped):
             return prepare(config.data, force=force)
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     names = {"read": "reading and cleaning", "vocabulary": "training the vocabulary", "encode": "encoding"}
@@ -80,12 +84,15 @@ def prepare_corpus(
             known = None if stage == "vocabulary" else total  # its trainer does not report progress
             progress.update(tasks[stage], description=f"{names[stage]}{count}", total=known, completed=done)
 
-        try:
-            with _stop_on_sigterm():
-                corpus = prepare(config.data, report=report, force=force)
-        except (KeyboardInterrupt, SystemExit):
+        def stop_progress() -> None:
             progress.stop()
-            warn("Stopped. The same command continues the preparation.")
+            say_stopped()
+
+        try:
+            with _end_on_sigterm(stop_progress):
+                corpus = prepare(config.data, report=report, force=force)
+        except KeyboardInterrupt:
+            stop_progress()
             raise
     if says_removed and tasks:
         for line in _describe_removed(corpus):
@@ -94,14 +101,15 @@ def prepare_corpus(
 
 
 @contextmanager
-def _stop_on_sigterm() -> Iterator[None]:
-    """Ends this process in order at the first SIGTERM: as Ctrl-C does, but with the exit code of this signal."""
+def _end_on_sigterm(announce: Callable[[], None]) -> Iterator[None]:
+    """Ends this process at the first SIGTERM, with the exit code of that signal. What is left is as after `kill -9`, and
+    the kernel ends the processes of the pool. An exception would be lost where a library catches all."""
 
-    def stop(number: int, frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_IGN)
-        sys.exit(128 + number)
+    def end(number: int, frame: FrameType | None) -> None:
+        announce()
+        os._exit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = signal.signal(signal.SIGTERM, end)
     try:
         yield
     finally:
