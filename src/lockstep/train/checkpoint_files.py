@@ -4,6 +4,7 @@ written. Nothing is ever unpickled.
 
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
@@ -81,7 +82,9 @@ def write_now(
     except SaveFailed as error:
         failure = error.failure
     failures = [one for one in team.gather(failure) if one is not None]
-    if team.primary:  # all markers are there
+    if team.primary and failures:
+        shutil.rmtree(part.aside, ignore_errors=True)
+    elif team.primary:  # all markers are there
         try:
             size = complete(part, facts, config, keep)
         except SaveFailed as error:

@@ -82,6 +82,7 @@ def write_part(part: CheckpointPart, files: Sequence[tuple[str, Content]]) -> No
     try:
         if part.rank == 0:
             _prepare_folder(part)
+        (part.aside / "state").mkdir(parents=True, exist_ok=True)  # also for a worker that has nothing to write
         facts = {name: _write_file(part.aside / name, content, part.step) for name, content in files}
         faults.at("save", part.step)
         _mark(part, {"files": facts})
@@ -110,7 +111,6 @@ def _prepare_folder(part: CheckpointPart) -> None:
     for path in part.folder.glob(".step-*"):
         if path != part.aside:
             shutil.rmtree(path, ignore_errors=True)
-    (part.aside / "state").mkdir(parents=True, exist_ok=True)
 
 
 def _write_file(path: Path, content: Content, step: int) -> dict[str, Any]:
