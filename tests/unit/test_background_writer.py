@@ -153,6 +153,14 @@ def test_the_primary_completes_when_all_parts_are_there(tmp_path: Path) -> None:
     assert not list(folder.rglob(".*"))
 
 
+def test_a_worker_that_has_nothing_to_write_may_be_the_first(tmp_path: Path) -> None:
+    parts = [CheckpointPart(tmp_path / "checkpoints", 5, "1-1", rank, workers=2) for rank in (0, 1)]
+    write_part(parts[1], [])
+    write_part(parts[0], [("state/worker-0000.safetensors", [b"values"])])
+    complete(parts[0], {"step": 5, "score": None}, {}, lambda saved: set())
+    assert [saved.step for saved in list_all(tmp_path / "checkpoints")] == [5]
+
+
 def test_a_part_that_failed_fails_the_checkpoint_for_all(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoints"
     first, second = (CheckpointPart(folder, 5, "1-1", rank, workers=2) for rank in (0, 1))

@@ -3,6 +3,8 @@ written. Nothing is ever unpickled.
 """
 
 import json
+import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
@@ -22,6 +24,8 @@ from lockstep.train.background_writer import FileContent
 from lockstep.train.checkpoint_parts import CheckpointPart, Failure, SaveFailed, complete, describe_failure, write_part
 
 PRIVATE = "private."
+MEMORY_DISK = "/dev/shm"
+"""Small files are collected here: a disk to which a checkpoint is being written is slow."""
 Export = Callable[[Path], None]
 """Writes the model into a folder, for use without the trainer."""
 
@@ -41,7 +45,8 @@ def collect_files(step: int, state: State, export: Export, team: Team) -> list[F
 def _collect_model(step: int, export: Export) -> list[FileContent]:
     """Returns the files of the exported model. Weights that `write_model` would write are not copied here."""
     try:
-        with tempfile.TemporaryDirectory(prefix="lockstep-model-") as name, collect_weights() as weights:
+        place = MEMORY_DISK if os.access(MEMORY_DISK, os.W_OK) else None
+        with tempfile.TemporaryDirectory(prefix="lockstep-model-", dir=place) as name, collect_weights() as weights:
             folder = Path(name) / "model"
             export(folder)
             paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
@@ -77,7 +82,9 @@ def write_now(
     except SaveFailed as error:
         failure = error.failure
     failures = [one for one in team.gather(failure) if one is not None]
-    if team.primary:  # all markers are there
+    if team.primary and failures:
+        shutil.rmtree(part.aside, ignore_errors=True)
+    elif team.primary:  # all markers are there
         try:
             size = complete(part, facts, config, keep)
         except SaveFailed as error:

@@ -20,7 +20,7 @@ from typing import Any, TypedDict
 
 from lockstep import faults
 from lockstep.errors import LockstepError
-from lockstep.files import sync, write_atomically
+from lockstep.files import sync
 from lockstep.run.checkpoint import list_all, sign
 from lockstep.run.retention import Keep, delete_others
 
@@ -82,17 +82,26 @@ def write_part(part: CheckpointPart, files: Sequence[tuple[str, Content]]) -> No
     try:
         if part.rank == 0:
             _prepare_folder(part)
+        (part.aside / "state").mkdir(parents=True, exist_ok=True)  # also for a worker that has nothing to write
         facts = {name: _write_file(part.aside / name, content, part.step) for name, content in files}
         faults.at("save", part.step)
-        write_atomically(part.find_marker(part.rank), json.dumps({"files": facts}))
+        _mark(part, {"files": facts})
     except (OSError, RuntimeError) as error:
         failure = describe_failure(error)
         for name, _ in files:  # gives the space back, so that training can write its journal
             with suppress(OSError):
                 (part.aside / name).unlink(missing_ok=True)
         with suppress(OSError):
-            write_atomically(part.find_marker(part.rank), json.dumps({"failure": failure}))
+            _mark(part, {"failure": failure})
         raise SaveFailed(part.step, failure) from None
+
+
+def _mark(part: CheckpointPart, facts: Mapping[str, Any]) -> None:
+    """Writes the marker as the last thing: from then on the primary may rename the folder at any moment."""
+    marker = part.find_marker(part.rank)
+    partial = marker.with_suffix(".partial")
+    partial.write_text(json.dumps(facts), encoding="utf-8")
+    partial.replace(marker)
 
 
 def _prepare_folder(part: CheckpointPart) -> None:
@@ -102,7 +111,6 @@ def _prepare_folder(part: CheckpointPart) -> None:
     for path in part.folder.glob(".step-*"):
         if path != part.aside:
             shutil.rmtree(path, ignore_errors=True)
-    (part.aside / "state").mkdir(parents=True, exist_ok=True)
 
 
 def _write_file(path: Path, content: Content, step: int) -> dict[str, Any]:
