@@ -66,19 +66,29 @@ crash()
 MISMATCH = (
     "[enforce fail at gloo/pair.cc:456] op.preamble.length <= op.nbytes. 31680 vs 8. Received data size is wrong."
 )
-SKIPPED = r"Worker 0 skipped an exchange: it is in step 61 already\. Worker 1 .* SIGABRT .* \(supported\)\."
+SKIPPED = r"Worker 0 skipped an exchange: it is ahead of the others, in .*\. Worker 1 .* SIGABRT .* \(supported\)\."
+OWN = r"Worker 1 .* SIGABRT .*: it is ahead of the others, in .*, so it skipped an exchange \(supported\)\."
 UNKNOWN = r"Worker 1 .* SIGABRT .*, because it got data of another exchange: .* \(which one is unknown\)\."
 
 
-@pytest.mark.parametrize(("steps", "culprit", "sentence"), [({0: 61, 1: 60}, 0, SKIPPED), ({0: 60, 1: 60}, 1, UNKNOWN)])
+@pytest.mark.parametrize(
+    ("places", "culprit", "sentence"),
+    [
+        ({0: (61, 1), 1: (60, 3)}, 0, SKIPPED),
+        ({0: (60, 4), 1: (60, 3)}, 0, SKIPPED),
+        ({0: (60, 3), 1: (60, 4)}, 1, OWN),
+        ({0: (60, 3), 1: (60, 3)}, 1, UNKNOWN),
+        ({0: (60, 4), 1: (60, 3), 2: (60, 4)}, 1, UNKNOWN),
+    ],
+)
 def test_a_skipped_exchange_is_recognized_when_it_crashes_another_worker(
-    tmp_path: Path, steps: dict[int, int], culprit: int, sentence: str
+    tmp_path: Path, places: dict[int, tuple[int, int]], culprit: int, sentence: str
 ) -> None:
     lines = f"  what():  {MISMATCH}\nFatal Python error: Aborted\n\nThread 0x7f (most recent call first):\n"
     (tmp_path / "worker-0001.log").write_text(lines + '  File "/a/c10d.py", line 3252 in all_reduce\n')
     child = subprocess.Popen([sys.executable, "-c", "import os; os.abort()"])
     child.wait()
-    beats = {rank: Heartbeat(step, 3, "merge", 0.0, 0.1) for rank, step in steps.items()}
+    beats = {rank: Heartbeat(*place, "merge", 0.0, 0.1) for rank, place in places.items()}
     death = describe_death(ChildProcess("Worker 1", child, 1), MemoryKills(), beats, tmp_path)
     assert death.rank == culprit
     assert re.fullmatch(sentence, death.sentence)

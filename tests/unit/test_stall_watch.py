@@ -36,11 +36,14 @@ def beat(step: int, count: int, phase: str, ago: float = 20.0, slowest: float = 
     return Heartbeat(step, count, phase, NOW - ago, slowest)
 
 
-def describe(beats: list[Heartbeat], states: dict[int, ProcessState] | None = None) -> tuple[int | None, str, str]:
+def describe(
+    beats: list[Heartbeat], states: dict[int, ProcessState] | None = None, before: ProcessState | None = None
+) -> tuple[int | None, str, str]:
     everyone = dict(enumerate(beats))
     late = {rank: one for rank, one in everyone.items() if NOW - one.time > 10}
     seen = dict.fromkeys(everyone, RUNS) | (states or {})
-    stall = describe_stall(everyone, late, seen, dict.fromkeys(everyone, RUNS), dict.fromkeys(everyone, 1 << 30), NOW)
+    looks_before = dict.fromkeys(everyone, before or RUNS)
+    stall = describe_stall(everyone, late, seen, looks_before, dict.fromkeys(everyone, 1 << 30), NOW)
     return stall.rank, stall.evidence, stall.sentence
 
 
@@ -77,6 +80,15 @@ def test_nobody_is_blamed_when_all_wait_at_the_same_place() -> None:
     assert (rank, evidence) == (None, "unknown")
     assert sentence.startswith("Workers 0 and 1 have not moved for 20 s, since ")
     assert "in the exchange of step 7, all at the same place" in sentence
+
+
+def test_a_disk_is_to_blame_also_where_all_wait_for_it_at_the_same_place() -> None:
+    beats, disk = [beat(7, 5, "update"), beat(7, 5, "update")], ProcessState("D", 1.0)
+    rank, evidence, sentence = describe(beats, {0: disk, 1: disk}, before=disk)
+    assert (rank, evidence) == (None, "supported")
+    assert sentence.endswith("in update of step 7: they wait for a disk or a file system (supported).")
+    assert describe(beats, {1: disk}, before=disk)[0] == 1
+    assert describe(beats, {0: disk, 1: disk})[1] == "unknown", "a single look may be chance"
 
 
 def test_in_an_evaluation_the_oldest_heartbeat_decides() -> None:

@@ -67,13 +67,16 @@ def describe_death(
 
 
 def _describe_mismatch(rank: int, begin: str, beat: Heartbeat, beats: Mapping[int, Heartbeat]) -> Death:
-    """A worker got data of another exchange than its own. One that is a step ahead of it skipped an exchange."""
-    ahead = [(other, one.step) for other, one in beats.items() if one.step > beat.step]
+    """A worker got data of another exchange than its own. The one that is ahead of all others skipped an exchange."""
     died = f"{begin}, because it got data of another exchange"
-    if len(ahead) != 1:
+    *others, (place, culprit) = sorted(((one.step, one.count), other) for other, one in beats.items())
+    if not others or others[-1][0] == place:
         return Death(rank, "unknown", f"{died}: some worker skipped one (which one is unknown).", beat.phase, beat.step)
-    culprit, step = ahead[0]
-    sentence = f"Worker {culprit} skipped an exchange: it is in step {step:,} already. {died} (supported)."
+    where = f"it is ahead of the others, in {name_place(beats[culprit])}"
+    if culprit == rank:
+        sentence = f"{died}: {where}, so it skipped an exchange (supported)."
+    else:
+        sentence = f"Worker {culprit} skipped an exchange: {where}. {died} (supported)."
     return Death(culprit, "supported", sentence, beat.phase, beat.step)
 
 

@@ -52,7 +52,7 @@ def describe_stall(
     skipper = None if halted else _find_skipper(beats, states, pids, before)
     rank = halted[0] if halted else skipper if skipper is not None else _find_behind(beats, late)
     if rank is None:
-        return _describe_unknown(late, now, host)
+        return _describe_disk(late, states, before, now, host) or _describe_unknown(late, now, host)
     beat, state = beats[rank], states[rank]
     seconds = now - beat.time
     stack = PythonStack() if state.is_halted and not state.letter else read_stack(pids[rank])
@@ -79,17 +79,39 @@ def _waits(beat: Heartbeat, now: float) -> bool:
     return beat.phase == "merge" and now - beat.time > WAITING_SECONDS
 
 
+def _describe_disk(
+    late: dict[int, Heartbeat], states: dict[int, ProcessState], before: dict[int, ProcessState], now: float, host: str
+) -> Stall | None:
+    """Workers that wait for a disk stand still because of it, also if all of them are at the same place."""
+    ranks = [rank for rank in late if states[rank].letter == "D" and rank in before and before[rank].letter == "D"]
+    if not ranks:
+        return None
+    hanging = {rank: late[rank] for rank in ranks}
+    who, wait = _describe_group(hanging, now, host), "waits" if len(ranks) == 1 else "wait"
+    sentence = f"{who}: {'it' if len(ranks) == 1 else 'they'} {wait} for a disk or a file system (supported)."
+    first, rank = hanging[min(ranks)], ranks[0] if len(ranks) == 1 else None
+    return Stall(rank, min(beat.time for beat in hanging.values()), "supported", sentence, first.phase, first.step)
+
+
 def _describe_unknown(late: dict[int, Heartbeat], now: float, host: str) -> Stall:
     """Nobody is to blame: all wait at the same place."""
     seconds = max(now - beat.time for beat in late.values())
     last = max(late.values(), key=lambda beat: beat.step)
-    phases = {PHASE_NAMES.get(beat.phase, beat.phase) for beat in late.values()}
-    who = f"{_list_workers(tuple(sorted(late)))}{f' of {host}' * bool(host)} {'has' if len(late) == 1 else 'have'}"
     sentence = (
-        f"{who} not moved for {seconds:.0f} s, since {_format_clock(seconds)}, in {' and '.join(sorted(phases))} of step "
-        f"{last.step:,}, all at the same place: a lost connection, or a worker that skipped an exchange (cause unknown)."
+        f"{_describe_group(late, now, host)}, all at the same place: a lost connection, or a worker that skipped an "
+        "exchange (cause unknown)."
     )
     return Stall(None, now - seconds, "unknown", sentence, last.phase, last.step, tuple(sorted(late)))
+
+
+def _describe_group(late: dict[int, Heartbeat], now: float, host: str) -> str:
+    """Returns the beginning of a sentence about workers that do not move."""
+    seconds = max(now - beat.time for beat in late.values())
+    phases = {PHASE_NAMES.get(beat.phase, beat.phase) for beat in late.values()}
+    who = f"{_list_workers(tuple(sorted(late)))}{f' of {host}' * bool(host)} {'has' if len(late) == 1 else 'have'}"
+    step = max(beat.step for beat in late.values())
+    where = f"{' and '.join(sorted(phases))} of step {step:,}"
+    return f"{who} not moved for {seconds:.0f} s, since {_format_clock(seconds)}, in {where}"
 
 
 def name_place(beat: Heartbeat) -> str:
