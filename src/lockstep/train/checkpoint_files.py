@@ -89,7 +89,7 @@ def write_now(
             size = complete(part, facts, config, keep)
         except SaveFailed as error:
             failures = [error.failure]
-    return team.gather((size, failures[0] if failures else None))[0]
+    return team.gather(size)[0], team.gather(failures[0] if failures else None)[0]
 
 
 def _make_plain(piece: bytes | Tensor) -> bytes | Tensor:

@@ -46,6 +46,14 @@ class _NewestCheckpoint(TypedDict):
     skipped: list[str]  # a sentence about each newer one
 
 
+class OwnPart(TypedDict):
+    """What a worker tells the others about its part of a save."""
+
+    is_written: bool
+    bytes: int
+    failure: Failure | None
+
+
 @dataclass
 class PendingSave:
     """A save that the workers have not settled yet."""
@@ -184,10 +192,11 @@ class Checkpointer:
                 writer.restart()  # it may wait for a part that will never come
                 is_written = True
             own_size = 0 if writer.answer is None else writer.answer["bytes"]
-            answers = team.gather((is_written, own_size, self._find_failure()))
+            own: OwnPart = {"is_written": is_written, "bytes": own_size, "failure": self._find_failure()}
+            parts = team.gather(own)
             heartbeat.beat("save")
-            done, size = all(written for written, _, _ in answers), answers[0][1]
-            failures += [failure for _, _, failure in answers if failure is not None]
+            done, size = all(part["is_written"] for part in parts), parts[0]["bytes"]
+            failures += [part["failure"] for part in parts if part["failure"] is not None]
         self._pending = None
         if failures:
             worst = min(failures, key=self._is_tolerated)

@@ -67,8 +67,8 @@ def choose_own(tensors: Mapping[str, Tensor], team: Team, exported: Collection[s
     tensors that the primary copies in any case. All workers call it together."""
     shards = {name: find_shard(tensor) for name, tensor in tensors.items()}
     replicated = {name: shard.local.nbytes for name, shard in shards.items() if not _is_sharded(tensors[name])}
-    gathered = team.gather((replicated, sorted(exported)))
-    own = set(divide([sizes for sizes, _ in gathered], gathered[0][1])[team.rank])
+    exported = team.gather(sorted(exported))[0]
+    own = set(divide(team.gather(replicated), exported)[team.rank])
     return {
         name: shard
         for name, shard in shards.items()
