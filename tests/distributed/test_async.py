@@ -115,7 +115,7 @@ def test_the_step_numbers_of_the_workers_can_be_followed_until_the_run_ends(tiny
 
 def test_a_score_that_is_made_up_after_a_kill_is_that_of_the_saved_model(tiny: Tiny, tmp_path: Path) -> None:
     run, before = tmp_path / "run", tmp_path / "before"
-    settings = ("train.steps=12", "train.evaluate_every=4", "train.checkpoint_every=4", *ASYNC)
+    settings = ("train.steps=12", "train.evaluate_every=4", "train.checkpoint_every=4", "train.save=wait", *ASYNC)
     train = ("train", tiny.config, *settings, "--workers", 2, "--run", run)
     lockstep(*train, fault="kill:phase=evaluate:rank=0", code=1)
     assert manifest(run, 4)["progress"]["score"] is None

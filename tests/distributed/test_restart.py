@@ -51,7 +51,7 @@ def test_a_stopped_worker_is_named_and_replaced(tiny: Tiny, tmp_path: Path, unin
 def test_a_worker_that_skips_an_exchange_is_named(tiny: Tiny, tmp_path: Path, uninterrupted: dict[str, bytes]) -> None:
     """Gloo ends the worker that gets its data."""
     said = train(tiny, tmp_path / "run", fault="skip:phase=agree:rank=1:step=6:restarts=0")
-    assert re.search(r"Worker 1 skipped an exchange: it is in step 7 already\. Worker 0 .* SIGABRT", said)
+    assert re.search(r"Worker 1 skipped an exchange: it is ahead of the others, in .*\. Worker 0 .* SIGABRT", said)
     assert weights(tmp_path / "run", 16) == uninterrupted
 
 

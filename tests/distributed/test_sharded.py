@@ -116,7 +116,7 @@ def test_parameters_pass_between_strategies_without_a_changed_bit(tiny: Tiny, tm
         settings = (f"schedule.peak={1e-3 if step == 3 else 1e-30}", f"train.steps={step}", f"strategy.name={strategy}")
         lockstep("train", tiny.config, *small, *settings, "--workers", count, "--run", tmp_path)
         parts = saved_parts(tmp_path, step)
-        assert {len(of_tensor) for of_tensor in parts.values()} == {count if strategy == "sharded" else 1}
+        assert max(len(of_tensor) for of_tensor in parts.values()) == (count if strategy == "sharded" else 1)
         whole = weights(tmp_path, step)
         models.append({name: value for name, value in whole.items() if name.startswith("model.")})
         exported = load_file(tmp_path / "checkpoints" / f"step-{step:08d}" / "model" / "model.safetensors")

@@ -133,7 +133,7 @@ def test_the_secret_of_a_local_launch_is_nowhere_to_be_seen(tiny: Tiny, tmp_path
     run = tmp_path / "run"
     with running(tiny, run, workers=2) as launcher:
         processes = [psutil.Process(launcher.pid), *psutil.Process(launcher.pid).children(recursive=True)]
-        assert len(processes) == 4
+        assert len(processes) >= 4  # also those that write checkpoints
         for process in processes:
             assert not process.environ().get("LOCKSTEP_SECRET")
             assert not any(re.search("[0-9a-f]{64}", word) for word in process.cmdline())

@@ -79,7 +79,8 @@ def _start_monitor(folder: Path, journal: Path, stall_seconds: float, start_seco
     facts = MonitorFacts(str(folder), str(journal), host, address, public_address, stall_seconds, start_seconds)
     words = [sys.executable, "-m", "lockstep.launch.host_monitor", json.dumps(asdict(facts))]
     # A session of its own: what ends the workers does not end it.
-    subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
+    environment, nothing = environment_variables.copy_without_secret(), subprocess.DEVNULL
+    subprocess.Popen(words, stdin=nothing, stdout=nothing, start_new_session=True, env=environment)
 
 
 def _find_addresses() -> tuple[str, str]:

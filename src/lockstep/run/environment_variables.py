@@ -64,6 +64,11 @@ def secret() -> str:
     return os.environ.get("LOCKSTEP_SECRET", "")
 
 
+def copy_without_secret() -> dict[str, str]:
+    """Returns the environment for a process that does not need the secret of this job. The system shows it to others."""
+    return {name: value for name, value in os.environ.items() if name != "LOCKSTEP_SECRET"}
+
+
 def secret_file() -> Path | None:
     """The file with the secret of this job."""
     path = os.environ.get("LOCKSTEP_SECRET_FILE")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from lockstep.run import environment_variables
 from lockstep.train.checkpoint_parts import CheckpointPart
 from lockstep.train.shared_memory import SharedMemory
 from lockstep.train.tensors import ALIGNMENT
@@ -38,8 +39,8 @@ class BackgroundWriter:
         """It stays in this process's session: niceness counts among the processes of one session only."""
         descriptor = self.memory.descriptor
         program = [sys.executable, "-m", "lockstep.train.writer_process", str(os.getpid()), str(descriptor)]
-        pipe = subprocess.PIPE
-        return subprocess.Popen(program, stdin=pipe, stdout=pipe, pass_fds=[descriptor], text=True)
+        pipe, environment = subprocess.PIPE, environment_variables.copy_without_secret()
+        return subprocess.Popen(program, stdin=pipe, stdout=pipe, pass_fds=[descriptor], text=True, env=environment)
 
     def restart(self) -> None:
         """Gives the request up that is being carried out."""
