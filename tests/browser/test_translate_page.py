@@ -140,6 +140,7 @@ def point_at_words(page: Page, side: str, other: str) -> int:
     return 0
 
 
+@pytest.mark.slow
 def test_a_tap_highlights_words_on_a_phone(browser: Browser, server: RunningServer) -> None:
     with open_page(browser, server.address, 375, has_touch=True, is_mobile=True) as page:
         enter(page)
@@ -163,12 +164,14 @@ def test_the_direction_is_switched_with_the_translation(browser: Browser, server
         shows(page, ask(server.address, translation))
 
 
+@pytest.mark.slow
 def test_one_direction_cannot_be_switched(browser: Browser, export_folder: Path) -> None:
     with run_server(export_folder) as running, open_page(browser, running.address) as page:
         assert page.locator("#switch").is_disabled()
         assert page.locator("#source-language").is_disabled()
 
 
+@pytest.mark.slow
 def test_an_empty_text_has_no_translation(browser: Browser, server: RunningServer) -> None:
     with open_page(browser, server.address) as page:
         assert page.locator("#copy").is_disabled()
@@ -182,6 +185,7 @@ def test_an_empty_text_has_no_translation(browser: Browser, server: RunningServe
         assert page.locator("#target .sentence").count() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [375, 1200])
 def test_a_long_text_is_translated(browser: Browser, server: RunningServer, width: int) -> None:
     text = ("Ba de ga ki lo mu. " * 530)[:10_000]
@@ -197,6 +201,7 @@ def test_a_long_text_is_translated(browser: Browser, server: RunningServer, widt
         assert page.evaluate("document.getElementById('source').scrollHeight") <= heights[1] + 1
 
 
+@pytest.mark.slow
 def test_a_text_over_the_limit_is_not_sent(browser: Browser, server: RunningServer) -> None:
     with open_page(browser, server.address) as page:
         page.fill("#source", "b" * 20_001)
@@ -219,6 +224,7 @@ def test_the_page_reconnects_when_the_server_comes_back(browser: Browser, export
                 assert page.locator("#problem").is_hidden()
 
 
+@pytest.mark.slow
 def test_the_page_asks_for_a_key_and_remembers_it(browser: Browser, export_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("opensesame\n")
     with run_server(export_folder, "--api-key-file", tmp_path / "keys") as running:
@@ -237,6 +243,7 @@ def test_the_page_asks_for_a_key_and_remembers_it(browser: Browser, export_folde
             assert page.evaluate("localStorage.length") == 0
 
 
+@pytest.mark.slow
 def test_the_translation_is_copied(browser: Browser, server: RunningServer) -> None:
     with open_page(browser, server.address, permissions=["clipboard-read", "clipboard-write"]) as page:
         enter(page)
@@ -245,6 +252,7 @@ def test_the_translation_is_copied(browser: Browser, server: RunningServer) -> N
         assert page.evaluate("navigator.clipboard.readText()") == page.locator("#target").text_content()
 
 
+@pytest.mark.slow
 def test_everything_can_be_reached_with_the_keyboard(browser: Browser, server: RunningServer) -> None:
     with open_page(browser, server.address) as page:
         enter(page, "Ba de. Ga ki.")
@@ -271,6 +279,7 @@ def test_the_page_fits_and_can_be_read(browser: Browser, server: RunningServer, 
         assert [name for ratio, name in page.evaluate(CONTRAST) if ratio < 4.5] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [375, 1200])
 def test_the_interface_is_described_without_other_servers(browser: Browser, server: RunningServer, width: int) -> None:
     context = browser.new_context(viewport={"width": width, "height": 800})

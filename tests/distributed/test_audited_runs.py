@@ -96,6 +96,7 @@ def test_the_samples_of_a_step_are_shown_as_they_were_trained_on(tiny: Tiny, tmp
     assert "Name a step from 1 to 3." in lockstep("data", "show", tmp_path, "--step", 99, code=2).stderr
 
 
+@pytest.mark.slow
 def test_the_images_of_a_step_are_shown_with_their_classes(tiny_images: Tiny, tmp_path: Path) -> None:
     lockstep("train", tiny_images.config, "train.steps=11", "--workers", 2, "--run", tmp_path)
     shown = json.loads(lockstep("data", "show", tmp_path, "--step", 10, "--json").stdout)

@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+import pytest
+
 from burner import burn
 from conftest import Tiny, lockstep
 from lockstep.explain.report import make
 from lockstep.explain.summary import summarise
 
 
+@pytest.mark.slow
 def test_a_run_beside_a_burner_is_called_disturbed(tiny: Tiny, tmp_path: Path) -> None:
     settings = ("train.steps=400", "watch.sample_seconds=0.5", "--workers", 2, "--run", tmp_path / "run")
     with burn(2):

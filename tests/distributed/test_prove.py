@@ -3,12 +3,15 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from conftest import Tiny, lockstep
 from lockstep.lab.prove import divide_batch
 
 SLOW = "slow:phase=backward:rank=1:ms=200"
 
 
+@pytest.mark.slow
 def test_a_slow_worker_is_measured_and_one_round_proves_nothing(tiny: Tiny, tmp_path: Path) -> None:
     run = tmp_path / "run"
     lockstep("train", tiny.config, "train.steps=12", "--workers", 2, "--run", run, fault=SLOW)

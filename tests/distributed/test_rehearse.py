@@ -129,6 +129,7 @@ def wait_until_gone(run: Path) -> bool:
     return not list_processes(run)
 
 
+@pytest.mark.slow
 def test_nothing_is_left_after_an_interruption_and_after_a_kill_the_next_start_cleans_up(
     tiny: Tiny, tmp_path: Path
 ) -> None:

@@ -159,6 +159,7 @@ def test_a_published_corpus_serves_another_machine_without_the_text(
     assert f"corpus: {bucket}/corpora/tiny" in (here / "config.yaml").read_text()
 
 
+@pytest.mark.slow
 def test_images_are_read_from_a_bucket_and_copied_once(bucket: str, tiny_images: Tiny, tmp_path: Path) -> None:
     """Field report 4's cloud job: a bucket for the data and one for the run, and the same config as at home."""
     store, cache = Store(f"{bucket}/images"), str(tmp_path / "cache")

@@ -80,6 +80,7 @@ def check_every_sentence_was_used_once(tiny: Tiny, run: Path, workers: int) -> N
     assert unwritten <= deaths
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("victim", "kills"),
     [
@@ -264,6 +265,7 @@ def lighthouse() -> Iterator[str]:
         process.communicate()
 
 
+@pytest.mark.slow
 def test_an_engine_of_its_own_may_start_each_worker(tiny: Tiny, tmp_path: Path) -> None:
     engine = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1", "--max-restarts", "3"]
     engine += ["--standalone", "-m", "lockstep", "--"]

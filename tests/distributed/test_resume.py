@@ -68,11 +68,10 @@ POWERSGD = ("strategy.gradients=powersgd", "strategy.powersgd_start=4", "strateg
 @pytest.mark.parametrize(
     ("settings", "workers", "kills"),
     [
-        way(workers=1, kills=KILLS[:1] + FEW),
+        way(workers=1, kills=KILLS[:1] + FEW, slow=True),
         way(workers=1, kills=KILLS, slow=True),
         way(workers=2),
         way(workers=2, kills=KILLS, slow=True),
-        way("train.kernels=torch", workers=2, kills=ONE),
         way("train.kernels=torch", workers=2, kills=KILLS, slow=True),
         way(workers=3, kills=KILLS, slow=True),
         way("strategy.name=sharded", workers=2, kills=ONE),
@@ -80,13 +79,12 @@ POWERSGD = ("strategy.gradients=powersgd", "strategy.powersgd_start=4", "strateg
         way(SERVER, "--servers", 2, workers=2, kills=ONE),
         way(SERVER, "--servers", 2, workers=2, slow=True),
         way(SERVER, workers=3, slow=True),
-        way(*LOCAL, workers=2, kills=ONE),
         way(*LOCAL, workers=2, slow=True),
         way(*POWERSGD, workers=2, slow=True),
         way("strategy.name=replicas", workers=2, slow=True),
         way(SERVER, "--servers", 1, workers=2, kills=KILLS, slow=True),
         way(SERVER, workers=2, kills=KILLS, slow=True),
-        way(workers=2, kills=KILLS[7:8], model=LSTM),
+        way(workers=2, kills=KILLS[7:8], model=LSTM, slow=True),
         way("strategy.name=sharded", workers=2, kills=KILLS[3:4], model=LSTM, slow=True),
         way(SERVER, workers=2, kills=KILLS[4:5], model=LSTM, slow=True),
         way(SERVER, "strategy.embeddings=rows", workers=2, kills=KILLS[2:3], model=LSTM, slow=True),
@@ -126,7 +124,7 @@ MOMENTS: tuple[str, ...] = ("write", "save", "parts", "rename", "renamed")
 @pytest.mark.parametrize(
     ("settings", "workers", "action", "moments"),
     [
-        ((), 1, "orphan", MOMENTS[:1] + MOMENTS[3:4]),
+        pytest.param((), 1, "orphan", MOMENTS[:1] + MOMENTS[3:4], marks=pytest.mark.slow),
         ((), 2, "kill", MOMENTS[1:2] + MOMENTS[4:]),
         pytest.param((), 1, "kill", MOMENTS, marks=pytest.mark.slow),
         pytest.param((), 1, "orphan", MOMENTS, marks=pytest.mark.slow),

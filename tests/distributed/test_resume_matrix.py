@@ -28,11 +28,7 @@ USUAL = {
     ("allreduce-3", "single-1"),
     ("single-1", "sharded-3"),
     ("sharded-3", "allreduce-2"),
-    ("sharded-2", "server-3"),
-    ("server-2", "sharded-2"),
-    ("server-1", "allreduce-2"),
     ("server-2", "single-1"),
-    ("server-3", "allreduce-2"),
     ("allreduce-2", "resilient-2"),
     ("resilient-2", "allreduce-2"),
 }

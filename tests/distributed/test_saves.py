@@ -15,6 +15,7 @@ def of(run: Path, kind: str, rank: int = 0) -> list[dict[str, Any]]:
     return read(run / "journal", rank).of(kind)
 
 
+@pytest.mark.slow
 def test_both_ways_of_saving_save_the_same(tiny: Tiny, tmp_path: Path) -> None:
     settings = ("train.steps=7", "train.checkpoint_every=3", "train.evaluate_every=6", "--workers", 2)
     for save in ("background", "wait"):

@@ -54,6 +54,7 @@ def start_study(tiny: Tiny, folder: Path) -> Iterator[tuple[subprocess.Popen[str
         process.communicate()
 
 
+@pytest.mark.slow
 def test_an_interrupted_study_leaves_nothing_behind_and_continues(tiny: Tiny, tmp_path: Path) -> None:
     folder = tmp_path / "study"
     with start_study(tiny, folder) as (process, workers):
