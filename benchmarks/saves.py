@@ -1,7 +1,7 @@
 """Measures what a save costs a Transformer base (60.9 million parameters): how long training waits, and how much slower
 steps are while the checkpoint is written in the background.
 
-    python benchmarks/saves.py [--workers 2] [--steps 60] [--every 12] [--folder FOLDER]
+    python benchmarks/saves.py [--workers 2] [--steps 240] [--every 48] [--folder FOLDER]
 
 It trains on made-up words, first with train.save=background, then with train.save=wait, and reads all figures from the
 journals. The first save and the last one are left out: the first one may wait for memory, the last one is never in the
@@ -97,8 +97,10 @@ def find_slowing(lines: WorkerLines, every: int) -> tuple[float, float, int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--every", type=int, default=12, help="steps between two saves")
+    parser.add_argument("--steps", type=int, default=240)
+    parser.add_argument(
+        "--every", type=int, default=48, help="steps between two saves; fewer, and a save waits for the one before"
+    )
     parser.add_argument("--folder", type=Path, help="where to work; default: a temporary folder")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:

@@ -22,6 +22,8 @@ NO_ACCUSATION = re.compile(r"lost the connection to another|continues?\.$|as the
 """A lost connection is what everybody sees: it says neither who nor why."""
 START_SECONDS = 180.0
 GRACE_SECONDS = 30.0
+LINGER_SECONDS = 8.0
+"""Monitors of hosts speak for some seconds after the last worker is gone."""
 
 
 class Named(TypedDict):
@@ -113,7 +115,11 @@ def _follow(case: Case, place: Place, processes: list[Process], errors: IO[str],
         _end(processes, signal.SIGTERM if case.is_control else signal.SIGKILL)
     else:
         code = _wait(processes)
+    last_words = time.time() + (0.0 if case.is_control else LINGER_SECONDS)
     listener.listen()
+    while not listener.heard and time.time() < last_words:
+        time.sleep(0.1)
+        listener.listen()
     named: list[Named] = [{"sentence": text, "seconds": round(when - fault_time, 1)} for text, when in listener.heard]
     return {"named": named, "exit_code": code, "step_seconds": round(step_seconds, 3), "cannot": ""}
 

@@ -18,7 +18,7 @@ from lockstep.tasks.task import write_model
 from lockstep.team import Team
 from lockstep.train import checkpoint_files, shared_memory
 from lockstep.train.background_writer import BackgroundWriter, MemoryLayout
-from lockstep.train.checkpoint_parts import CheckpointPart, SaveFailed, complete, write_part
+from lockstep.train.checkpoint_parts import CheckpointPart, Pace, SaveFailed, complete, write_part
 from lockstep.train.shared_memory import SharedMemory
 from lockstep.train.writer_process import Completion, WriterDied
 
@@ -185,3 +185,27 @@ def test_the_writer_process_needs_no_torch() -> None:
     program = "import json, sys, lockstep.train.writer_process; print(json.dumps(list(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert {"torch", "numpy"}.isdisjoint(json.loads(result.stdout))
+
+
+def test_rests_end_when_somebody_waits_for_the_write() -> None:
+    """Otherwise this test would take hours."""
+    reader, writer = os.pipe()
+    pace = Pace(reader)
+    for _ in range(2):
+        pace._begin -= 3600
+        os.write(writer, b"x")
+        pace.rest()
+    os.read(reader, 2)
+    pace._begin -= 3600
+    pace.rest()  # it stays in a hurry
+
+
+def test_a_hurried_write_is_followed_by_others(tmp_path: Path, writer: BackgroundWriter) -> None:
+    for step in (1, 2):
+        start(writer, tmp_path, Model(), step)
+        while not writer.wait(0.01):
+            writer.hurry()
+        writer.hurry()  # too late: nobody answers it
+        assert writer.answer is not None
+        assert writer.answer["failure"] is None
+    assert [saved.step for saved in list_all(tmp_path)] == [2]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from torch import Tensor
 
@@ -14,7 +15,7 @@ from lockstep.run import environment_variables
 from lockstep.train.checkpoint_parts import CheckpointPart
 from lockstep.train.shared_memory import SharedMemory
 from lockstep.train.tensors import ALIGNMENT
-from lockstep.train.writer_process import Completion, Request, WriteAnswer, WriterDied
+from lockstep.train.writer_process import HURRY, Completion, Request, WriteAnswer, WriterDied
 
 FileContent = tuple[str, Sequence[bytes | Tensor]]
 """The name of a file in a checkpoint, and its content in pieces. Tensors are live."""
@@ -68,6 +69,14 @@ class BackgroundWriter:
         except BrokenPipeError:
             raise self._explain_death() from None
         self.answer, self.is_busy, self._begin = None, True, time.perf_counter()
+
+    def hurry(self) -> None:
+        """Lets the write take all the processor time that it can use: somebody waits for it."""
+        assert self._process.stdin is not None
+        if self.is_busy:
+            with suppress(BrokenPipeError):  # `wait` notices the death
+                self._process.stdin.write(HURRY)
+                self._process.stdin.flush()
 
     def wait(self, seconds: float) -> bool:
         """Waits for the answer at most so long; returns whether it is there. Raises WriterDied."""

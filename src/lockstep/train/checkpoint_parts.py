@@ -10,6 +10,7 @@ import errno
 import hashlib
 import json
 import os
+import select
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,11 @@ Content = Sequence[bytes | memoryview]
 CHUNK = 2**22
 """Bytes that are written and digested at once."""
 POLL_SECONDS = 0.02
+WORKING_SHARE = 0.15
+"""Of the time, while training goes on beside a write. Digests and copies take memory bandwidth and processor time from
+it, whatever the priority; in this share of the time they cost little at any moment."""
+SYNC_BYTES = 2**26
+"""A write beside training is synced in pieces, which does not occupy the disk for long."""
 
 
 class Failure(TypedDict):
@@ -55,6 +61,25 @@ def describe_failure(error: BaseException) -> Failure:
     return {"reason": reason or type(error).__name__, "is_disk_full": is_disk_full}
 
 
+class Pace:
+    """Rests between two pieces of work until something can be read from `hurries`: somebody waits for the end."""
+
+    def __init__(self, hurries: int) -> None:
+        self._hurries, self._is_hurried = hurries, False
+        self._begin = time.perf_counter()
+
+    def rest(self) -> None:
+        """Rests in proportion to the time since the last rest."""
+        seconds = (time.perf_counter() - self._begin) * (1 / WORKING_SHARE - 1)
+        self._is_hurried = self._is_hurried or bool(select.select([self._hurries], [], [], seconds)[0])
+        self._begin = time.perf_counter()
+
+    def sync(self, descriptor: int) -> None:
+        """Writes to the disk, which is no work for the processor."""
+        os.fdatasync(descriptor)
+        self._begin = time.perf_counter()
+
+
 @dataclass(frozen=True)
 class CheckpointPart:
     """What one worker writes of a checkpoint."""
@@ -77,13 +102,14 @@ class CheckpointPart:
         return self.aside / f".part-{rank:04d}.json"
 
 
-def write_part(part: CheckpointPart, files: Sequence[tuple[str, Content]]) -> None:
-    """Writes and syncs this worker's files, and then its marker, also when it fails. Raises SaveFailed."""
+def write_part(part: CheckpointPart, files: Sequence[tuple[str, Content]], pace: Pace | None = None) -> None:
+    """Writes and syncs this worker's files, and then its marker, also when it fails. Raises SaveFailed. Without a pace it
+    is as quick as possible."""
     try:
         if part.rank == 0:
             _prepare_folder(part)
         (part.aside / "state").mkdir(parents=True, exist_ok=True)  # also for a worker that has nothing to write
-        facts = {name: _write_file(part.aside / name, content, part.step) for name, content in files}
+        facts = {name: _write_file(part.aside / name, content, part.step, pace) for name, content in files}
         faults.at("save", part.step)
         _mark(part, {"files": facts})
     except (OSError, RuntimeError) as error:
@@ -113,9 +139,9 @@ def _prepare_folder(part: CheckpointPart) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _write_file(path: Path, content: Content, step: int) -> dict[str, Any]:
+def _write_file(path: Path, content: Content, step: int, pace: Pace | None) -> dict[str, Any]:
     """Writes a file and syncs it; returns its size and digest."""
-    digest, size = hashlib.sha256(), 0
+    digest, size, synced = hashlib.sha256(), 0, 0
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb", buffering=0) as file:
         for piece in content:
@@ -125,6 +151,11 @@ def _write_file(path: Path, content: Content, step: int) -> dict[str, Any]:
                 size += len(chunk)
                 while chunk:
                     chunk = chunk[file.write(chunk) :]
+                if pace is not None:
+                    if size - synced >= SYNC_BYTES:
+                        pace.sync(file.fileno())
+                        synced = size
+                    pace.rest()
             faults.at("write", step)
         os.fsync(file.fileno())
     return {"bytes": size, "sha256": digest.hexdigest()}

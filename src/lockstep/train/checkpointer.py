@@ -186,6 +186,7 @@ class Checkpointer:
         begin, turn, done = time.perf_counter(), 0.0, False
         size, failures = 0, list[Failure]()
         while not done:
+            writer.hurry()
             is_written = writer.wait(turn)
             turn = 0.0 if failures else TURN_SECONDS
             if failures and not is_written and team.primary:

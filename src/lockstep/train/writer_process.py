@@ -1,8 +1,8 @@
 """The writer process of a worker: `python -m lockstep.train.writer_process PARENT DESCRIPTOR`.
 
 It writes checkpoints from memory that it shares with the worker, while the worker trains on. Requests come on stdin and
-answers go to stdout, one JSON object per line. It gets little of the processor while others need it, and dies with its
-worker. It imports no torch.
+answers go to stdout, one JSON object per line; the line HURRY ends the rests in which it leaves processor and memory to
+the training. It dies with its worker. It imports no torch.
 """
 
 import json
@@ -21,12 +21,14 @@ from lockstep.train.checkpoint_parts import (
     CheckpointPart,
     Content,
     Failure,
+    Pace,
     SaveFailed,
     complete,
     describe_failure,
     write_part,
 )
 
+HURRY = json.dumps("hurry") + "\n"
 NICENESS = 10
 """A tenth of a busy core: training is hardly slowed, and the write still ends on a machine that is never idle."""
 
@@ -80,8 +82,9 @@ def main() -> None:
     with suppress(OSError):  # some containers allow neither
         os.nice(NICENESS)
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    for line in sys.stdin.buffer:
-        print(json.dumps(write(json.loads(line), descriptor)), flush=True)
+    for line in sys.stdin:
+        if line != HURRY:  # one that came too late
+            print(json.dumps(write(json.loads(line), descriptor)), flush=True)
 
 
 def write(request: Request, descriptor: int) -> WriteAnswer:
@@ -91,7 +94,8 @@ def write(request: Request, descriptor: int) -> WriteAnswer:
     )
     try:
         memory = memoryview(mmap.mmap(descriptor, request["memory"], prot=mmap.PROT_READ))
-        write_part(part, [(name, _cut(memory, places)) for name, places in request["files"]])
+        files = [(name, _cut(memory, places)) for name, places in request["files"]]
+        write_part(part, files, Pace(sys.stdin.fileno()))
         completion = request["completion"]
         size = 0
         if completion is not None:
