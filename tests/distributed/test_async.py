@@ -146,7 +146,8 @@ def test_patience_that_runs_out_in_an_evaluation_made_up_for_ends_the_run(
 def test_a_killed_server_ends_the_run_in_one_sentence_and_it_continues_from_the_checkpoint(
     tiny: Tiny, tmp_path: Path, mode: str
 ) -> None:
-    settings = ("strategy.name=server", f"strategy.mode={mode}", "train.steps=16", "train.checkpoint_every=5")
+    on_disk = "train.save=wait"  # step 10, when the server dies
+    settings = ("strategy.name=server", f"strategy.mode={mode}", "train.steps=16", "train.checkpoint_every=5", on_disk)
     train = ("train", tiny.config, *settings, "--servers", 2, "--workers", 2, "--run", tmp_path)
     dead = lockstep(*train, fault="kill:phase=serve:step=12:rank=3", code=1)
     assert "Server 1 (process " in dead.stderr

@@ -27,7 +27,7 @@ def follows(run: Path, uninterrupted: Path, count: int) -> None:
 
 def test_the_workers_that_are_left_continue_and_the_lost_one_comes_back(tiny: Tiny, tmp_path: Path) -> None:
     run, whole = tmp_path / "run", tmp_path / "whole"
-    settings = ("train.steps=60", "train.checkpoint_every=4", "train.return_seconds=0.3")
+    settings = ("train.steps=60", "train.checkpoint_every=4", "train.save=wait", "train.return_seconds=0.3")
     slow = "slow:phase=backward:ms=60"  # so that the run is not over before the lost worker comes back
     said = train(tiny, run, "1:2", *settings, fault=f"kill:phase=backward:rank=1:step=7,{slow}")
     assert re.search(
