@@ -23,7 +23,6 @@ PLACES: dict[str, tuple[object, ...]] = {
     "resilient-2": ("strategy.name=resilient", "--workers", 2),
 }
 USUAL = {
-    ("single-1", "allreduce-2"),
     ("allreduce-2", "server-3"),
     ("allreduce-3", "single-1"),
     ("single-1", "sharded-3"),

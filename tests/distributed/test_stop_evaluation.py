@@ -94,7 +94,7 @@ def interrupt(
 @pytest.mark.parametrize(
     ("settings", "workers", "send"),
     [
-        ((), 1, signal_group),
+        pytest.param((), 1, signal_group, marks=pytest.mark.slow),
         ((), 2, signal_last_worker),
         pytest.param((), 2, signal_group, marks=pytest.mark.slow),
         pytest.param(("strategy.name=sharded",), 2, signal_launcher, marks=pytest.mark.slow),
