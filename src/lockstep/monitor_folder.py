@@ -26,6 +26,9 @@ MEMORY = Path("/dev/shm")  # noqa: S108
 WORKER_FILE = re.compile(r"worker-(\d{1,9})\.json")
 PATIENCE_SECONDS = 5.0
 """How long a worker waits for the monitor of its host to start."""
+CAUSE_SECONDS = 5.0
+"""How long a worker waits for the monitor to find out why another worker went away. It needs half of that."""
+DEATH = "death.json"
 LEFTOVER_SECONDS = 600.0
 """A note about a death that is older does not explain a start."""
 REASONS = ("finished", "stopped", "failed", "lost")
@@ -164,6 +167,14 @@ def note_end(reason: str, sentence: str = "") -> None:
             write_json(folder / f"ended-{environment_variables.rank()}", {"reason": reason, "sentence": sentence})
 
 
+def await_cause() -> None:
+    """Waits until the monitor has told why another worker went away, but not for long. In a container the monitor dies with
+    the engine, and the engine ends as soon as its workers have."""
+    folder, deadline = environment_variables.monitor_folder(), time.monotonic() + CAUSE_SECONDS
+    while folder is not None and not (folder.parent / DEATH).exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
 def read_end(folder: Path, rank: int) -> tuple[str, str] | None:
     """Returns how a worker has said that it ends, and its sentence; None if it has said nothing."""
     with suppress(OSError, ValueError, KeyError, TypeError):
@@ -223,12 +234,12 @@ def read_peers(folder: Path) -> tuple[list[Peer], bytes] | None:
 def write_death(folder: Path, moment: float, sentence: str) -> None:
     """Leaves a note about a death for the workers that this host starts next."""
     with suppress(OSError):
-        write_json(folder.parent / "death.json", {"time": moment, "sentence": sentence})
+        write_json(folder.parent / DEATH, {"time": moment, "sentence": sentence})
 
 
 def take_death(folder: Path) -> tuple[float, str] | None:
     """Returns the last note about a death, and removes it."""
-    path = folder.parent / "death.json"
+    path = folder.parent / DEATH
     with suppress(OSError, ValueError, KeyError, TypeError):
         facts = json.loads(path.read_text(encoding="utf-8"))
         path.unlink(missing_ok=True)

@@ -1,9 +1,13 @@
 """Who trains after a death: all again, fewer, or nobody."""
 
+from pathlib import Path
+
 import pytest
 
+from lockstep import monitor_folder
 from lockstep.errors import LockstepError
 from lockstep.launch.deaths import Deaths, WorkerDied
+from lockstep.run import environment_variables
 
 
 def die(deaths: Deaths, step: int, place: int | None = None) -> str:
@@ -50,3 +54,18 @@ def test_without_restarts_the_first_death_takes_a_place_and_the_least_number_sta
     assert deaths.places == [0, 1], "nobody is to blame: the last one goes"
     with pytest.raises(WorkerDied):
         die(deaths, 9)
+
+
+def test_a_worker_that_has_lost_another_one_waits_for_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a container the monitor dies as soon as the last worker has ended."""
+    monkeypatch.setattr(monitor_folder, "CAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(environment_variables, "monitor_folder", lambda: None)
+    monitor_folder.await_cause()  # nobody watches
+    monkeypatch.setattr(environment_variables, "monitor_folder", lambda: tmp_path / "start")
+    monitor_folder.write_death(tmp_path / "start", 1.0, "Host h1 is lost.")
+    monitor_folder.await_cause()
+    monitor_folder.take_death(tmp_path / "start")
+    monkeypatch.setattr(monitor_folder, "CAUSE_SECONDS", 0.1)
+    monitor_folder.await_cause()  # nobody finds out

@@ -150,7 +150,7 @@ def _work_for_engine(config: "RunConfig", run: str | Path, as_json: bool, show: 
     """Trains as one worker of torchrun, mpirun or another engine, watched by the monitor of its host."""
     from lockstep.errors import LockstepError
     from lockstep.launch.engine import advise_torchrun, watch_host
-    from lockstep.monitor_folder import note_end
+    from lockstep.monitor_folder import await_cause, note_end
     from lockstep.notices import print_error
     from lockstep.process import run_then_exit
     from lockstep.remote.place import working_folder
@@ -173,6 +173,8 @@ def _work_for_engine(config: "RunConfig", run: str | Path, as_json: bool, show: 
             is_lost = isinstance(error, worker.LostPeer)
             sentence = error.message if isinstance(error, LockstepError) else f"{type(error).__name__}: {error}"
             note_end("lost" if is_lost else "failed", sentence)
+            if is_lost:
+                await_cause()
             raise
         note_end("stopped" if reason == "signal" else "finished")
         if rank == 0:
