@@ -9,7 +9,7 @@ from fault_cases.places import Place
 FAULT_STEP = 60
 WORKER_1 = r"^(Error: )?(Host \S+: )?Worker 1\b"
 STANDS = r"stood still.*"
-OTHER_HOST = r"(Host h[12] \(|connection (between|to) (host )?h[12])"
+OTHER_HOST = r"(Host h[12] \(|[Cc]onnection (between|to) (host )?h[12])"
 
 
 @dataclass(frozen=True)

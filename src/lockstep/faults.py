@@ -29,6 +29,7 @@ PHASES = (
     "agree",
     "serve",
     "evaluate",
+    "begin",
     "write",
     "save",
     "parts",

@@ -50,7 +50,7 @@ def test_text_has_enough_contrast(browser: Browser, trained: Path, scheme: str) 
 def faulty(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Trains with a worker that is killed once and returns the page."""
     run = tmp_path_factory.mktemp("runs") / "faulty"
-    settings = ("train.steps=24", "train.checkpoint_every=8", "train.restarts=1")
+    settings = ("train.steps=24", "train.checkpoint_every=8", "train.save=wait", "train.restarts=1")
     fault = "kill:phase=backward:rank=1:step=12:restarts=0"
     lockstep("train", tiny.config, *settings, "--workers", 2, "--run", run, fault=fault)
     return run / "report.html"

@@ -8,7 +8,7 @@ import pytest
 
 from conftest import Tiny, lockstep, steps
 
-SETTINGS = ("train.checkpoint_every=3", "batch.words=300")
+SETTINGS = ("train.checkpoint_every=3", "train.save=wait", "batch.words=300")
 
 
 def audit(run: Path, code: int = 0) -> dict[str, Any]:

@@ -152,7 +152,7 @@ def test_a_worker_that_stands_still_is_left_out_and_heals_when_it_moves_again(ti
 def test_when_all_died_they_continue_from_the_last_checkpoint_until_the_restarts_are_used_up(
     tiny: Tiny, tmp_path: Path
 ) -> None:
-    settings = (RESILIENT, "train.checkpoint_every=40", "train.steps=60", "strategy.restarts=1")
+    settings = (RESILIENT, "train.checkpoint_every=40", "train.save=wait", "train.steps=60", "strategy.restarts=1")
     train = ("train", tiny.config, *settings, "--workers", 2, "--run", tmp_path)
     dead = lockstep(*train, fault="kill:phase=forward:step=47", code=1)
     assert dead.stderr.count("started again (1 of 1 restarts)") == 2

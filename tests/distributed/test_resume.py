@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -117,15 +118,16 @@ def test_kills_anywhere_end_in_the_same_bits(
     assert not list((run / "checkpoints").glob(".step-*")), "something half-written was left"
 
 
-MOMENTS: tuple[str, ...] = ("write", "save", "parts", "rename", "renamed")
-"""Of a write in the background: within the first file, all files written, all workers done, manifest written, renamed."""
+MOMENTS: tuple[str, ...] = ("begin", "write", "save", "parts", "rename", "renamed")
+"""Of a write in the background: nothing written yet, within the first file, all files written, all workers done, manifest
+written, renamed."""
 
 
 @pytest.mark.parametrize(
     ("settings", "workers", "action", "moments"),
     [
-        pytest.param((), 1, "orphan", MOMENTS[:1] + MOMENTS[3:4], marks=pytest.mark.slow),
-        ((), 2, "kill", MOMENTS[1:2] + MOMENTS[4:]),
+        pytest.param((), 1, "orphan", MOMENTS[1:2] + MOMENTS[4:5], marks=pytest.mark.slow),
+        ((), 2, "kill", MOMENTS[2:3] + MOMENTS[5:]),
         pytest.param((), 1, "kill", MOMENTS, marks=pytest.mark.slow),
         pytest.param((), 1, "orphan", MOMENTS, marks=pytest.mark.slow),
         pytest.param((), 2, "orphan", MOMENTS, marks=pytest.mark.slow),
@@ -143,7 +145,7 @@ def test_kills_during_the_write_leave_the_checkpoint_before_it_whole(
     run, straight = tmp_path / "killed", tmp_path / "straight"
     for number, moment in enumerate(moments):
         step = 3 * (number + 2)
-        rank = number % workers if moment in ("write", "save") else 0
+        rank = number % workers if moment in ("begin", "write", "save") else 0
         result = lockstep(*train, run, fault=f"{action}:phase={moment}:step={step}:rank={rank}", code=None)
         assert result.returncode != 0, f"nobody was killed at {moment}"
         assert "Traceback" not in result.stderr
@@ -243,6 +245,9 @@ def test_killing_the_launcher_leaves_no_orphan_and_no_damage(tiny: Tiny, tmp_pat
     with running(tiny, tmp_path, *SETTINGS[1:], workers=2, steps_first=4) as launcher:
         orphans = [*children(launcher.pid), *forked(launcher.pid)]
         assert len(orphans) == 3, "the fork server and two workers"
+        while find_newest_whole(tmp_path / "checkpoints")[0] is None:
+            assert launcher.poll() is None, launcher.communicate()[1]
+            time.sleep(0.05)
         launcher.kill()
         launcher.wait()
         wait_until_dead(orphans)

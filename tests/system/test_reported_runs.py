@@ -288,7 +288,7 @@ def test_a_run_that_is_too_short_is_not_called_trained(tiny: Tiny, tmp_path: Pat
 
 
 def test_a_run_killed_in_the_middle_and_continued_with_other_workers_is_reported(tiny: Tiny, tmp_path: Path) -> None:
-    settings = ("train.steps=30", "train.checkpoint_every=8")
+    settings = ("train.steps=30", "train.checkpoint_every=8", "train.save=wait")
     train = ("train", tiny.config, *settings, "--run", tmp_path)
     lockstep(*train, "--workers", 2, fault="kill:phase=merge:rank=0:step=13", code=None)
     assert not (tmp_path / "report.html").exists()

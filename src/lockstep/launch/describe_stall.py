@@ -35,6 +35,7 @@ class Stall:
     phase: str = ""
     step: int = 0
     victims: tuple[int, ...] = ()  # who wait for it
+    is_moving: bool = False  # slowly, so that nobody must be ended
 
 
 def describe_stall(

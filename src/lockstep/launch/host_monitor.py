@@ -163,6 +163,7 @@ class HostMonitor:
         add_neighbours(view, self.exchange.others, now, self.lost_seconds)
         self._name_lost_hosts(view, now)
         is_heard = all(other.message is not None for other in self.exchange.others)
+        self.watch.hosts = tuple(neighbour.peer["host"] for neighbour in self.exchange.neighbours)
         self.watch.is_complete = is_heard and not self.lost and not self._knows_cause(now)
         stall = self.watch.judge(view, now)
         if stall is not None and not self._knows_cause(now) and not (self.lost and stall.rank is None):

@@ -1,8 +1,12 @@
 """Judges the workers of several hosts together, by what their monitors tell each other."""
 
+from dataclasses import replace
+from pathlib import Path
+
 from lockstep.heartbeat import Heartbeat
 from lockstep.launch.describe_stall import Stall, describe_stall
 from lockstep.launch.monitor_exchange import Neighbour
+from lockstep.launch.network_traffic import NetworkTraffic
 from lockstep.launch.process_state import ProcessState
 from lockstep.launch.stall_watch import StallWatch, View
 from lockstep.monitor_folder import Peer
@@ -12,10 +16,21 @@ class JobWatch(StallWatch):
     """Judges the workers of all hosts. Only this host's can be looked at closely."""
 
     is_complete = True  # all hosts are heard
+    hosts: tuple[str, ...] = ()
+
+    def __init__(self, folder: Path, stall_seconds: float, start_seconds: float) -> None:
+        super().__init__(folder, stall_seconds, start_seconds)
+        self.traffic = NetworkTraffic()
+
+    def judge(self, view: View, now: float) -> Stall | None:
+        self.traffic.look(now)
+        return super().judge(view, now)
 
     def describe(self, view: View, late: dict[int, Heartbeat], before: dict[int, ProcessState], now: float) -> Stall:
         pids = {rank: view.pids.get(rank, 0) for rank in view.beats}
         stall = describe_stall(view.beats, late, view.states, before, pids, now)
+        if stall.rank is None and self.is_complete and self.traffic.is_slow and _all_exchange(view):
+            return self._describe_slow_network(stall)
         if stall.rank is None or self.is_complete or stall.evidence == "established":
             return stall
         since = min(beat.time for beat in late.values())
@@ -25,6 +40,24 @@ class JobWatch(StallWatch):
             f"{waited}, and not all hosts can be heard: a lost connection, or a worker of another host (cause unknown)."
         )
         return Stall(None, since, "unknown", sentence)
+
+    def _describe_slow_network(self, stall: Stall) -> Stall:
+        """All wait in an exchange, and it makes progress. Nobody must be ended for it."""
+        now, earlier = (f"{8e-6 * rate:,.3g} Mbit/s" for rate in (self.traffic.rate, self.traffic.highest))
+        who = _list_hosts(self.hosts)
+        sentence = (
+            f"The connection between {who} is slow: the exchange of step {stall.step:,} is still under way, "
+            f"this host's network carries {now} now and carried up to {earlier} before (supported)."
+        )
+        return replace(stall, evidence="supported", sentence=sentence, is_moving=True)
+
+
+def _all_exchange(view: View) -> bool:
+    return all(beat.phase == "merge" for beat in view.beats.values())
+
+
+def _list_hosts(names: tuple[str, ...]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) <= 4 else f"the {len(names)} hosts"
 
 
 def add_neighbours(view: View, neighbours: list[Neighbour], now: float, lost_seconds: float) -> None:

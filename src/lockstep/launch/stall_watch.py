@@ -71,6 +71,8 @@ class StallWatch:
             return None
         self._limit = min(self._find_end(beat, view.states[rank].is_halted) for rank, beat in late.items())
         self.stall = self.describe(view, late, before.states, now)
+        if self.stall.is_moving:
+            self._limit = math.inf
         return self.stall
 
     def describe(self, view: View, late: dict[int, Heartbeat], before: dict[int, ProcessState], now: float) -> Stall:

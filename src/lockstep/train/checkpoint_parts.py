@@ -109,6 +109,7 @@ def write_part(part: CheckpointPart, files: Sequence[tuple[str, Content]], pace:
         if part.rank == 0:
             _prepare_folder(part)
         (part.aside / "state").mkdir(parents=True, exist_ok=True)  # also for a worker that has nothing to write
+        faults.at("begin", part.step)
         facts = {name: _write_file(part.aside / name, content, part.step, pace) for name, content in files}
         faults.at("save", part.step)
         _mark(part, {"files": facts})
