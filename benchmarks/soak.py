@@ -153,19 +153,25 @@ def wait_for_moment(run: TrainedRun, draw: random.Random, kind: str, step: int, 
 
 
 def read_recoveries(journal: Path, faults: list[Fault]) -> dict[int, float]:
-    """Returns for each fault the seconds until the end of a step that the run had not ended before. Faults that another
-    one followed before are left out."""
-    ends = [
-        (line["time"], line["step"])
-        for line in lines(worker_file(journal, 0))
-        if line is not None and line["kind"] == "step"
-    ]
+    """Returns for each fault the seconds until the end of a step that the run had not ended before; for a kill, of one
+    after the start that it made necessary. Faults that another one followed before are left out."""
+    events = [line for line in lines(worker_file(journal, 0)) if line is not None and line["kind"] in ("run", "step")]
     seconds = {}
     for fault, following in zip(faults, [*faults[1:], None], strict=True):
-        new = next((moment for moment, step in ends if moment > fault.time and step > fault.step), None)
+        begin = next(
+            (number for number, line in enumerate(events) if line["time"] > fault.time and _is_new_begin(fault, line)),
+            len(events),
+        )
+        furthest = max((line["step"] for line in events[:begin] if line["kind"] == "step"), default=0)
+        ends = (line["time"] for line in events[begin:] if line["kind"] == "step" and line["step"] > furthest)
+        new = next(ends, None)
         if new is not None and (following is None or new < following.time):
             seconds[fault.number] = new - fault.time
     return seconds
+
+
+def _is_new_begin(fault: Fault, line: dict[str, JsonValue]) -> bool:
+    return fault.kind == "stop" or line["kind"] == "run"
 
 
 def check(command: str, run: Path) -> dict[str, JsonValue]:
