@@ -52,9 +52,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-golden", action="store_true", help="write golden files that are missing (test_golden.py)")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of one file share its runs, so they go to one process unless they name a group of their own. Emulated hosts
-    belong to the whole machine, and what one test leaves behind on purpose another one would clean up."""
+    belong to the whole machine, and what one test leaves behind on purpose another one would clean up. xdist reads the
+    groups in the same hook, so they must be there before."""
     for item in items:
         if any(mark == emulated_network.mark for mark in item.iter_markers("skipif")):
             item.add_marker(pytest.mark.xdist_group("emulated-hosts"))
