@@ -2,17 +2,16 @@
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 
 from lockstep.errors import LockstepError
+from lockstep.gpu_driver import list_gpus
 from lockstep.run import environment_variables
 
 Capability = tuple[int, int]
 """Major and minor version of what a GPU can execute: (7, 0) is Volta, (8, 0) is Ampere."""
 
-DRIVER_FILES = Path("/proc/driver/nvidia")
 _ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 
 
@@ -94,35 +93,9 @@ def _find_unused_gpu() -> str | None:
     """Returns the end of a sentence about GPUs that the driver knows and torch cannot use, or None."""
     if environment_variables.hides_gpus():
         return None
-    names, driver = _ask_driver() or _read_driver_files()
+    names, driver = list_gpus()
     if not names:
         return None
     count = f"{len(names)} GPU{'s' * (len(names) > 1)} ({', '.join(sorted(set(names)))}; driver {driver})"
     build = "is built for CPUs only" if torch.version.cuda is None else f"is built for CUDA {torch.version.cuda}"
     return f"{count} that torch cannot use: torch {torch.__version__} {build}."
-
-
-def _ask_driver() -> tuple[list[str], str] | None:
-    """Returns the names of the GPUs and the version of the driver from NVML; None where it does not answer."""
-    try:
-        import pynvml
-    except ImportError:
-        return None
-    try:
-        pynvml.nvmlInit()
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        return [str(pynvml.nvmlDeviceGetName(handle)) for handle in handles], str(pynvml.nvmlSystemGetDriverVersion())
-    except pynvml.NVMLError:
-        return None
-
-
-def _read_driver_files() -> tuple[list[str], str]:
-    """Returns the same from the driver's files, where NVML is missing or of another version than the driver."""
-    names = list[str]()
-    for path in sorted(DRIVER_FILES.glob("gpus/*/information")):
-        match = re.search(r"^Model:\s*(.+)$", path.read_text(errors="replace"), re.MULTILINE)
-        names.append(match[1] if match else "unknown model")
-    version = DRIVER_FILES / "version"
-    text = version.read_text(errors="replace") if version.exists() else ""
-    number = re.search(r"\b(\d+\.\d+(\.\d+)?)\b", text)
-    return names, number[1] if number else "of unknown version"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep import devices
+from lockstep import gpu_driver
 from lockstep.devices import can_execute, pick_device
 from lockstep.errors import LockstepError
 from lockstep.parallel.strategy import Strategy
@@ -73,7 +73,7 @@ def write_driver_files(folder: Path) -> None:
 def test_a_gpu_that_torch_cannot_use_is_never_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Training went on on the CPU without a word."""
     write_driver_files(tmp_path)
-    monkeypatch.setattr(devices, "DRIVER_FILES", tmp_path)
+    monkeypatch.setattr(gpu_driver, "DRIVER_FILES", tmp_path)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for wanted in ("auto", "cuda"):

@@ -22,6 +22,8 @@ ALLOWED: dict[str, set[str]] = {
     "parallel": {"run"},
     "watch": {"run"},
     "launch": {"run"},
+    "hosts": {"launch", "remote", "run"},
+    "doctor": {"hosts"},
     "translate": {"models", "data", "remote", "run"},
     "serve": {"translate", "data", "run"},
     "tasks": {"data", "models", "translate", "run"},

@@ -13,6 +13,7 @@ from lockstep.cli import (
     config_command,
     data_command,
     demo_command,
+    doctor_command,
     evaluate_command,
     export_command,
     init_command,
@@ -52,6 +53,7 @@ app.command()(report_command.report)
 app.command()(prove_command.prove)
 app.command()(rehearse_command.rehearse)
 app.command()(plan_command.plan)
+app.command()(doctor_command.doctor)
 app.command()(board_command.board)
 app.add_typer(study_command.app, name="study")
 app.add_typer(runs_command.app, name="runs")

@@ -33,6 +33,30 @@ class ControlGroup:
         )
 
     @property
+    def cores(self) -> float | None:
+        """How many cores its processes may keep busy on average; None without a limit."""
+        limits = [
+            *(_read_quota(folder) for folder in self.levels.get("cpu", ())),
+            *(_read_unified_quota(folder) for folder in self.levels.get(UNIFIED, ())),
+        ]
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    @property
+    def free_memory(self) -> int | None:
+        """The bytes that its processes may still take; None without a limit. Caches of files count as free."""
+        free = [
+            limit - used + _parse(_read_text(folder / "memory.stat")).get(cache, 0)
+            for controller, most, current, cache in (
+                ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+                (UNIFIED, "memory.max", "memory.current", "inactive_file"),
+            )
+            for folder in self.levels.get(controller, ())
+            if (limit := _read_number(folder / most)) is not None
+            and (used := _read_number(folder / current)) is not None
+        ]
+        return min(free, default=None)
+
+    @property
     def memory_kills(self) -> int | None:
         """How many of its processes the kernel has killed because memory ran out; None where nothing counts them."""
         for controller, name in (("memory", "memory.oom_control"), (UNIFIED, "memory.events")):
@@ -69,6 +93,22 @@ def _parse_groups(text: str, root: Path) -> ControlGroup:
 def count_memory_kills() -> int | None:
     """Returns how many processes of this machine the kernel has killed because memory ran out."""
     return _parse(_read_text(PROCESSES / "vmstat")).get("oom_kill")
+
+
+def _read_quota(folder: Path) -> float | None:
+    quota, period = (_read_number(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
+    return quota / period if quota is not None and period else None
+
+
+def _read_unified_quota(folder: Path) -> float | None:
+    quota, _, period = _read_text(folder / "cpu.max").partition(" ")
+    return int(quota) / int(period) if quota.isdigit() and period.strip().isdigit() else None
+
+
+def _read_number(path: Path) -> int | None:
+    """Reads a file with a number; None where it is missing or means that there is no limit."""
+    text = _read_text(path).strip()
+    return int(text) if text.isdigit() else None
 
 
 def _read_text(path: Path) -> str:

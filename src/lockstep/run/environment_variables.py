@@ -187,6 +187,12 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "lockstep"
 
 
+def openmp_threads() -> int | None:
+    """OMP_NUM_THREADS: threads of a process that computes."""
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    return int(threads) if threads.isdecimal() else None
+
+
 def threads_per_process(processes: int) -> int:
     """OMP_NUM_THREADS if it is set, otherwise this machine's cores divided by its processes."""
     threads = os.environ.get("OMP_NUM_THREADS")
