@@ -12,15 +12,14 @@ TOLERANCE = 1e-5
 
 
 def machine(kernels: str = "torch") -> str:
-    """What decides the order of additions inside kernels."""
+    """What decides the order of additions inside kernels. torch's libraries look at the maker of the CPU too, and oneDNN,
+    which the native kernels use, at its model."""
     name = f"torch {torch.__version__.partition('+')[0]}, {torch.backends.cpu.get_cpu_capability()}"
-    if kernels == "torch":
-        return name
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     facts = [
         line.partition(":")[2].strip() for line in lines if line.startswith(("vendor_id", "cpu family", "model\t"))
     ]
-    return f"{name}, {' '.join(facts[:3])}, native kernels"
+    return f"{name}, {facts[0]}" if kernels == "torch" else f"{name}, {' '.join(facts[:3])}, native kernels"
 
 
 def model_digest(run: Path, step: int) -> str:

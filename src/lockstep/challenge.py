@@ -8,6 +8,7 @@ network later is not noticed.
 import re
 import secrets
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
@@ -19,6 +20,7 @@ from lockstep.messages import exchange_bytes
 from lockstep.signed_store import DIGEST_BYTES, ForeignEntry, SignedStore
 
 NONCE_BYTES, CLAIM_BYTES = 32, 224
+LOOK_SECONDS = 0.02
 _UNUSUAL = re.compile(r"[^\w.:% -]", re.ASCII)
 REMEDY = (
     "Give all workers the same LOCKSTEP_SECRET_FILE. If they have it, another program tried to join: let only the "
@@ -70,13 +72,28 @@ def sign_in(store: SignedStore, port: int, rank: int, size: int) -> None:
     with the same secret."""
     store.set(f"member/{rank}", describe_this_process())
     claims: dict[int, str] = {}
+    clients = set[str]()
     for member in range(size):
+        if rank == 0:
+            clients |= _watch_clients(store, member, port)
         try:
             claims[member] = store.get(f"member/{member}").decode("ascii", "replace")
         except ForeignEntry:
             unsigned = bytes(store.store.get(f"member/{member}"))
             claims[member] = unsigned[DIGEST_BYTES:][:CLAIM_BYTES].decode("ascii", "replace")
-            raise Stranger(describe_strangers(rank, [member], claims, list_clients(port)), REMEDY) from None
+            peers = sorted(clients.union(list_clients(port)))
+            raise Stranger(describe_strangers(rank, [member], claims, peers), REMEDY) from None
+
+
+def _watch_clients(store: SignedStore, member: int, port: int) -> set[str]:
+    """Waits for the entry of a member, at most as long as the store would; returns the addresses that were connected until
+    then. A stranger may disconnect as soon as it has written."""
+    clients = set(list_clients(port))
+    deadline = time.monotonic() + store.store.timeout.total_seconds()
+    while not store.check([f"member/{member}"]) and time.monotonic() < deadline:
+        time.sleep(LOOK_SECONDS)
+        clients.update(list_clients(port))
+    return clients
 
 
 def describe_strangers(rank: int, strangers: Sequence[int], claims: Mapping[int, str], peers: Sequence[str]) -> str:
