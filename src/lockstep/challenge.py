@@ -89,7 +89,7 @@ def _watch_clients(store: SignedStore, member: int, port: int) -> set[str]:
     """Waits for the entry of a member, at most as long as the store would; returns the addresses that were connected until
     then. A stranger may disconnect as soon as it has written."""
     clients = set(list_clients(port))
-    deadline = time.monotonic() + store.store.timeout.total_seconds()
+    deadline = time.monotonic() + store.store.timeout.total_seconds()  # type: ignore[attr-defined]
     while not store.check([f"member/{member}"]) and time.monotonic() < deadline:
         time.sleep(LOOK_SECONDS)
         clients.update(list_clients(port))
