@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,10 +24,10 @@ from lockstep.heartbeat import (
     read_heartbeat,
     read_work,
 )
-from lockstep.launch.describe_stall import describe_stall
+from lockstep.launch.describe_stall import Stall, describe_stall
 from lockstep.launch.process_state import ProcessState, read_state
 from lockstep.launch.python_stack import PythonStack, parse_stack, read_stack
-from lockstep.launch.stall_watch import StallWatch, WatchedWorker
+from lockstep.launch.stall_watch import StallWatch, View, WatchedWorker
 
 NOW = 1000.0
 RUNS = ProcessState("S", 1.0)
@@ -73,6 +74,23 @@ def test_a_stopped_worker_is_to_blame_wherever_it_is() -> None:
 def test_a_worker_that_computes_without_progress_is_told_from_one_that_waits() -> None:
     _, _, sentence = describe([beat(7, 5, "merge"), beat(7, 2, "forward")], {1: ProcessState("R", 2.0)})
     assert "it computes without progress" in sentence
+
+
+def judge(folder: Path, beats: list[Heartbeat]) -> Stall | None:
+    everyone = dict(enumerate(beats))
+    view = View(everyone, dict.fromkeys(everyone, RUNS), dict.fromkeys(everyone, 1 << 30))
+    return StallWatch(folder, stall_seconds=60, start_seconds=600).judge(view, NOW)
+
+
+def test_who_waits_is_not_judged_before_the_worker_that_keeps_it_waiting(tmp_path: Path) -> None:
+    waits, slow = beat(7, 5, "merge", ago=12.0), beat(7, 3, "backward", ago=12.5, slowest=4.0)
+    assert judge(tmp_path, [waits, slow]) is None, "four of its own slowest steps are not over"
+    stall = judge(tmp_path, [waits, replace(slow, time=NOW - 17.0)])
+    assert stall is not None
+    assert stall.rank == 1
+    stall = judge(tmp_path, [waits, beat(7, 5, "merge", ago=9.0)])
+    assert stall is not None
+    assert stall.rank is None
 
 
 def test_nobody_is_blamed_when_all_wait_at_the_same_place() -> None:

@@ -86,7 +86,7 @@ class StallWatch:
         if any(beat.phase not in STEP_PHASES and rank not in late for rank, beat in view.beats.items()):
             # The others wait for its evaluation or save.
             late = {rank: beat for rank, beat in late.items() if view.states[rank].is_halted}
-        return late
+        return {} if _wait_for_another(view, late) else late
 
     def find_limit(self, beat: Heartbeat, is_halted: bool = False) -> float:
         """Returns after how many seconds without a beat a worker is late. One that is stopped is late soon in any phase."""
@@ -119,3 +119,13 @@ class StallWatch:
     def is_over(self) -> bool:
         """Has somebody stood still for so long that the worker must be ended?"""
         return self.stall is not None and time.monotonic() - self.stall.since > self._limit
+
+
+def _wait_for_another(view: View, late: dict[int, Heartbeat]) -> bool:
+    """Do all that are late wait in an exchange for a worker that is behind them in its step and not late itself? Limits
+    differ from worker to worker, and the one that keeps the others waiting is judged by its own."""
+    if not late or any(beat.phase != "merge" or view.states[rank].is_halted for rank, beat in late.items()):
+        return False
+    first = min((beat.step, beat.count) for beat in late.values())
+    others = (beat for rank, beat in view.beats.items() if rank not in late)
+    return any(beat.phase in STEP_PHASES and (beat.step, beat.count) < first for beat in others)
