@@ -56,8 +56,7 @@ def faulty(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run / "report.html"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [375, 1200])
+@pytest.mark.parametrize(("width", "scheme"), [(375, "dark"), (1200, "light")])
 def test_what_went_wrong_can_be_read(browser: Browser, faulty: Path, width: int, scheme: str) -> None:
     with open_page(browser, faulty, width, scheme) as page:
         page.get_by_role("link", name="What went wrong").click()

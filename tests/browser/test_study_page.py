@@ -13,8 +13,7 @@ from studies import make_study
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here (Debian package chromium)")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [375, 1200])
+@pytest.mark.parametrize(("width", "scheme"), [(375, "dark"), (1200, "light")])
 def test_every_chart_is_drawn_and_everything_can_be_read(
     browser: Browser, tmp_path: Path, width: int, scheme: str
 ) -> None:

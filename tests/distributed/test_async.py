@@ -37,7 +37,7 @@ def straight(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [line["batch"] for line in steps(run)]
 
 
-@pytest.mark.parametrize("servers", [0, 2])
+@pytest.mark.parametrize("servers", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_every_share_is_used_once_by_whoever_is_free(
     tiny: Tiny, tmp_path: Path, straight: list[str], servers: int
 ) -> None:
@@ -90,6 +90,7 @@ def test_a_signal_lets_all_finish_what_they_began_and_saves(tiny: Tiny, tmp_path
     assert found(everybody(tmp_path, 2)) == shares(last + 4, 2)
 
 
+@pytest.mark.slow
 def test_the_step_numbers_of_the_workers_can_be_followed_until_the_run_ends(tiny: Tiny, tmp_path: Path) -> None:
     with running(tiny, tmp_path, *ASYNC, "--servers", "1", workers=2) as process:
         words = command("runs", "follow", tmp_path, "--every", 0.1)
@@ -113,6 +114,7 @@ def test_the_step_numbers_of_the_workers_can_be_followed_until_the_run_ends(tiny
     assert "is not a run" in lockstep("runs", "follow", tmp_path / "journal", code=2).stderr
 
 
+@pytest.mark.slow
 def test_a_score_that_is_made_up_after_a_kill_is_that_of_the_saved_model(tiny: Tiny, tmp_path: Path) -> None:
     run, before = tmp_path / "run", tmp_path / "before"
     settings = ("train.steps=12", "train.evaluate_every=4", "train.checkpoint_every=4", "train.save=wait", *ASYNC)
@@ -127,6 +129,7 @@ def test_a_score_that_is_made_up_after_a_kill_is_that_of_the_saved_model(tiny: T
     assert made_up["scores"]["sacrebleu"] == pytest.approx(json.loads(saved.stdout)["sacrebleu"], rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("servers", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_patience_that_runs_out_in_an_evaluation_made_up_for_ends_the_run(
     tiny: Tiny, tmp_path: Path, servers: int
@@ -142,7 +145,7 @@ def test_patience_that_runs_out_in_an_evaluation_made_up_for_ends_the_run(
     assert manifest(tmp_path, last)["progress"]["evaluations_without_gain"] >= 1
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("mode", ["sync", pytest.param("async", marks=pytest.mark.slow)])
 def test_a_killed_server_ends_the_run_in_one_sentence_and_it_continues_from_the_checkpoint(
     tiny: Tiny, tmp_path: Path, mode: str
 ) -> None:

@@ -46,7 +46,7 @@ def _shift_cursor(run: Path, step: int) -> None:
 @pytest.mark.parametrize(
     ("settings", "workers", "limit"),
     [
-        (("strategy.name=server", "strategy.mode=async"), 2, "server async"),
+        pytest.param(("strategy.name=server", "strategy.mode=async"), 2, "server async", marks=pytest.mark.slow),
         pytest.param(("strategy.name=local", "strategy.every=4"), 2, "local", marks=pytest.mark.slow),
         pytest.param(("strategy.name=replicas",), 2, "replicas", marks=pytest.mark.slow),
         pytest.param(("strategy.name=sharded",), 2, None, marks=pytest.mark.slow),
@@ -68,7 +68,13 @@ def test_every_strategy_uses_every_pair_once_and_says_what_is_not_proven(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["kill:phase=update:step=5:rank=1", "kill:phase=merge:step=6:rank=0"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "kill:phase=update:step=5:rank=1",
+        pytest.param("kill:phase=merge:step=6:rank=0", marks=pytest.mark.slow),
+    ],
+)
 def test_a_worker_that_dies_and_comes_back_uses_no_pair_twice(tiny: Tiny, tmp_path: Path, fault: str) -> None:
     settings = ("train.steps=14", "strategy.name=resilient")
     lockstep("train", tiny.config, *SETTINGS, *settings, "--workers", 2, "--run", tmp_path, fault=fault)

@@ -32,10 +32,15 @@ def fork_server_of(run: Path, launcher: int) -> int:
 @pytest.mark.parametrize(
     ("settings", "victim", "sentence"),
     [
-        (SERVER, worker_of(1), "Worker 1 (process {}) was killed by SIGKILL in "),
+        pytest.param(SERVER, worker_of(1), "Worker 1 (process {}) was killed by SIGKILL in ", marks=pytest.mark.slow),
         (SERVER, server_of, "Server 0 (process {}) was killed by SIGKILL"),
         ((), fork_server_of, "The process that starts the workers (process {}) was killed by SIGKILL"),
-        (("strategy.name=resilient",), fork_server_of, "The process that starts the workers (process {}) was killed"),
+        pytest.param(
+            ("strategy.name=resilient",),
+            fork_server_of,
+            "The process that starts the workers (process {}) was killed",
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["worker", "server", "fork-server", "fork-server-of-resilient"],
 )

@@ -111,6 +111,7 @@ def test_resumes_bit_identical(domain: Domain, tmp_path: Path, fault: str) -> No
     assert weights(killed, 6) == weights(straight, 6)
 
 
+@pytest.mark.slow
 def test_resumes_when_the_start_is_gone(domain: Domain, tmp_path: Path) -> None:
     base, run = tmp_path / "base", tmp_path / "tuned"
     shutil.copytree(domain.base, base)

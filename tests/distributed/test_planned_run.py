@@ -31,6 +31,7 @@ def test_a_profile_records_when_every_gradient_is_ready_and_scores_a_run(tiny: T
     assert score["measured"] > 0
 
 
+@pytest.mark.slow
 def test_a_profile_of_images_knows_the_sums_of_batch_norm(tiny_images: Tiny, tmp_path: Path) -> None:
     saved, words = tmp_path / "profile.json", ("--links", "1gbit", "--workers", "1,2", "--strategies", "allreduce")
     lockstep("plan", tiny_images.config, *words, "--save-profile", saved)

@@ -111,6 +111,7 @@ def test_killed_while_uploading_and_started_on_another_machine_ends_in_the_same_
     assert b"secret-word" not in everything
 
 
+@pytest.mark.slow
 def test_sigterm_waits_for_the_upload_and_releases_the_lease(bucket: str, tiny: Tiny, tmp_path: Path) -> None:
     url = f"{bucket}/stopped"
     train = command("train", tiny.config, "train.steps=100000", "train.checkpoint_every=1000", "--run", url)

@@ -209,6 +209,7 @@ def test_a_worker_that_dies_at_once_is_given_up_and_the_other_continues(
     check_every_sentence_was_used_once(tiny, tmp_path, 2)
 
 
+@pytest.mark.slow
 def test_workers_that_all_die_at_once_end_in_one_clear_sentence(tiny: Tiny, tmp_path: Path) -> None:
     result = lockstep(
         "train", tiny.config, RESILIENT, "--workers", 2, "--run", tmp_path, fault="kill:phase=input", code=1
@@ -226,6 +227,7 @@ def test_a_worker_that_says_what_is_wrong_is_not_started_again(tiny: Tiny, tmp_p
     assert [len(read(tmp_path / "journal", rank).of("run")) for rank in (0, 1)] == [1, 1]
 
 
+@pytest.mark.slow
 def test_killing_the_launcher_leaves_no_orphan_and_the_run_can_continue(tiny: Tiny, tmp_path: Path) -> None:
     with running(tiny, tmp_path, RESILIENT, *OFTEN, workers=2, steps_first=45) as launcher:
         orphans = [*children(launcher.pid), *forked(launcher.pid)]

@@ -29,7 +29,6 @@ USUAL = {
     ("sharded-3", "allreduce-2"),
     ("server-2", "single-1"),
     ("allreduce-2", "resilient-2"),
-    ("resilient-2", "allreduce-2"),
 }
 """Pairs that are always tried; the others are left to `make test-all`."""
 PAIRS = [

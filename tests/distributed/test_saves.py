@@ -32,6 +32,7 @@ def test_both_ways_of_saving_save_the_same(tiny: Tiny, tmp_path: Path) -> None:
         assert one["score"] is not None
 
 
+@pytest.mark.slow
 def test_an_automatic_interval_is_the_same_for_all_workers_and_after_a_resume(tiny: Tiny, tmp_path: Path) -> None:
     auto = ("train.checkpoint_every=auto", "train.failure_hours=0.001", "train.evaluate_every=null")
     settings = (*auto, "--workers", 2, "--run", tmp_path)

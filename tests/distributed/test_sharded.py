@@ -105,6 +105,7 @@ def test_no_worker_imports_the_compiler() -> None:
     assert not any(worker["compiler"] for worker in tied)
 
 
+@pytest.mark.slow
 def test_parameters_pass_between_strategies_without_a_changed_bit(tiny: Tiny, tmp_path: Path) -> None:
     """After the first launch the learning rate is too small to change a parameter; loading, gathering and saving go on.
     Width 4 leaves the last of three workers without a row of most tensors."""

@@ -128,7 +128,7 @@ def test_a_run_stopped_in_an_evaluation_ends_as_if_it_had_not_been(
     [
         (ASYNC, signal_last_worker),
         pytest.param(ASYNC, signal_launcher, marks=pytest.mark.slow),
-        (("strategy.name=resilient",), signal_last_worker),
+        pytest.param(("strategy.name=resilient",), signal_last_worker, marks=pytest.mark.slow),
         pytest.param(("strategy.name=resilient",), signal_launcher, marks=pytest.mark.slow),
     ],
 )
@@ -159,6 +159,7 @@ def test_the_last_evaluation_can_be_stopped_and_is_made_up_for(long_evaluation: 
     assert manifest(tmp_path, 4)["progress"]["score"] is not None
 
 
+@pytest.mark.slow
 def test_an_evaluation_of_images_can_be_stopped(tmp_path: Path) -> None:
     images, run = tmp_path / "images", tmp_path / "run"
     images.mkdir()

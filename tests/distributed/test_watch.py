@@ -121,6 +121,7 @@ def test_watching_changes_no_bit(tiny: Tiny, watched: Path, tmp_path: Path) -> N
     assert summary["arithmetic"]["mfu"] is None
 
 
+@pytest.mark.slow
 def test_a_launch_with_the_same_workers_reuses_the_measurements(tiny: Tiny, tmp_path: Path) -> None:
     train = ("train", tiny.config, "--run", tmp_path)
     lockstep(*train, "train.steps=6")

@@ -262,6 +262,7 @@ def get_real(name: str, folder: Path) -> dict[str, Any]:
     return facts
 
 
+@pytest.mark.slow
 def test_libreoffice_help_is_a_corpus_of_translated_sentences(tmp_path: Path) -> None:
     facts = get_real("libreoffice-help-en-de", tmp_path)
     counts = facts["counts"]

@@ -62,6 +62,7 @@ def test_a_run_of_0_1_0_translates(earlier: Path) -> None:
     assert len(shown.stdout.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_run_of_0_1_0_with_settings_that_did_nothing_stays_usable(earlier: Path) -> None:
     """Its all-reduce accepted and ignored the settings of parameter servers and local SGD."""
     run = earlier / "run"

@@ -61,6 +61,7 @@ def test_two_models_are_compared_as_sacrebleu_does(tiny: Tiny, runs: list[Path],
     assert "Where they differ most" in page.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_runs_with_other_texts_are_not_compared(tiny: Tiny, runs: list[Path], tmp_path: Path) -> None:
     write_pairs(tmp_path, "test", 12, 77)
     settings = (f"data.test=[{tmp_path / 'test'}]", f"data.corpus={tmp_path / 'corpus'}", "train.steps=1")
@@ -87,6 +88,7 @@ def test_tokenized_lowercase_bleu_is_beside_the_usual_one(tiny: Tiny, export: Pa
     assert all(len(line) <= 80 for line in shown.splitlines())
 
 
+@pytest.mark.slow
 def test_checkpoints_are_averaged(runs: list[Path]) -> None:
     facts = evaluate(runs[1], "--average", 2, "--checkpoint", "last", "--bootstrap", 0)
     assert facts["model"].count("step-") == 2
@@ -112,6 +114,7 @@ def test_mistakes_end_in_one_sentence(tiny: Tiny, export: Path, tmp_path: Path) 
         assert "Traceback" not in error
 
 
+@pytest.mark.slow
 def test_options_of_texts_are_refused_for_images(tiny_images: Tiny, tmp_path: Path) -> None:
     lockstep("train", tiny_images.config, "train.steps=1", "--run", tmp_path)
     error = lockstep("evaluate", tmp_path, "--html", tmp_path / "page.html", code=2).stderr

@@ -78,6 +78,7 @@ def test_an_export_records_where_it_comes_from(run: Path, export: Path, tiny_ima
     assert "0. brightness 0" in card
 
 
+@pytest.mark.slow
 def test_an_export_replaces_an_earlier_one_and_nothing_else(run: Path, tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "photo.png").touch()
@@ -92,6 +93,7 @@ def test_an_export_replaces_an_earlier_one_and_nothing_else(run: Path, tmp_path:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["images", "own"]
 
 
+@pytest.mark.slow
 def test_a_model_folder_alone_is_exported_and_compared_on_random_images(run: Path, tmp_path: Path) -> None:
     (model,) = (run / "checkpoints").glob("step-*12/model")
     shutil.copytree(model, tmp_path / "model")

@@ -17,6 +17,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.slow
 def test_the_example_trains_the_same_with_two_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (program,), (config,) = blocks("python"), blocks("yaml")
@@ -36,6 +37,7 @@ def test_the_example_trains_the_same_with_two_workers(tmp_path: Path, monkeypatc
     assert "translates nothing" in lockstep("translate", "alone", code=2).stderr
 
 
+@pytest.mark.slow
 def test_a_task_may_have_a_score_but_no_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may also train without any evaluation, and evaluate without telling how far it is."""
     monkeypatch.chdir(tmp_path)

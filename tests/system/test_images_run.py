@@ -56,6 +56,7 @@ def test_evaluate_gives_the_saved_model_the_score_that_it_had_in_training(run: P
     assert "without data.hold_out" in lockstep("evaluate", run, "--set", "validation", code=2).stderr
 
 
+@pytest.mark.slow
 def test_a_corpus_made_from_image_files_can_be_trained_on(tmp_path: Path) -> None:
     for number in range(30):
         for kind, shade in (("dark", 30), ("light", 220)):

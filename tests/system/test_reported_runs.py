@@ -256,6 +256,7 @@ def train_and_report(folder: Path, steps: int, words: int, width: int, rate: flo
     return dict(json.loads(lockstep("report", folder / "run", "--json").stdout))
 
 
+@pytest.mark.slow
 def test_overfitting_to_a_tiny_corpus_without_dropout_is_reported(tmp_path: Path) -> None:
     write_pairs(tmp_path, "train", 60, 1)
     write_pairs(tmp_path, "valid", 30, 2)
@@ -266,6 +267,7 @@ def test_overfitting_to_a_tiny_corpus_without_dropout_is_reported(tmp_path: Path
     assert any("dropout" in one["what"] for one in facts["advice"])
 
 
+@pytest.mark.slow
 def test_a_run_that_has_learned_what_there_is_to_learn_is_called_trained(tmp_path: Path) -> None:
     """The translations have nothing to do with the sentences: a model can learn which words there are, and no more."""
     for name, count in (("train", 6000), ("valid", 60)):

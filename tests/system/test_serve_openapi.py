@@ -23,6 +23,7 @@ def explore(server: RunningServer, folder: Path, *options: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_random_requests_are_answered_as_described(server: RunningServer, tmp_path: Path) -> None:
     output = explore(server, tmp_path, "--phases", "fuzzing", "--max-examples", "15", "--seed", "1")
     assert "No issues found" in output
