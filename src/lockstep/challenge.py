@@ -10,7 +10,6 @@ import secrets
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from datetime import timedelta
 
 import torch.distributed as dist
@@ -102,8 +101,13 @@ def _await_member(store: SignedStore, member: int, port: int | None, deadline: f
     """Waits for the entry of a member; returns the addresses that were connected to `port` until then. A stranger may
     disconnect as soon as it has written."""
     if port is None:
-        with suppress(dist.DistStoreError):  # it was too late
+        try:
             store.wait([f"member/{member}"], timedelta(seconds=max(0.001, deadline - time.monotonic())))
+        except dist.DistNetworkError:
+            sentence = "The first process has ended the rendezvous before all had joined."
+            raise LockstepError(sentence, "Its own message says why.") from None
+        except dist.DistStoreError:
+            pass  # it is too late, which the caller sees
         return set()
     clients = set(list_clients(port))
     while not store.check([f"member/{member}"]) and time.monotonic() < deadline:

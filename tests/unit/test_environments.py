@@ -16,7 +16,7 @@ from lockstep.launch.environments.host_lists import expand_hosts, expand_task_co
 from lockstep.launch.environments.mpi import list_uri_addresses
 from lockstep.launch.environments.placement import NodePlacement, WorkerPlacement, derive_port
 from lockstep.launch.environments.recognize import recognize
-from lockstep.launch.start_node import make_command
+from lockstep.launch.start_node import choose_options
 
 TORCH = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
 TORCH |= {"MASTER_ADDR": "node1", "MASTER_PORT": "29401"}
@@ -377,6 +377,6 @@ def test_process_zero_refuses_a_first_host_that_is_another_one() -> None:
 def test_torchrun_gets_the_place_of_the_node() -> None:
     one = recognize(SKYPILOT)
     assert isinstance(one, NodePlacement)
-    words = " ".join(make_command(one, 2, ["my.yaml", "--run", "r"], 600.0))
+    words = " ".join(choose_options(one, 2, ["my.yaml", "--run", "r"], 600.0))
     assert "--nnodes 2 --node-rank 1 --nproc-per-node 2 --master-addr 10.0.0.1 --master-port 29400" in words
     assert words.endswith("-m lockstep -- train my.yaml --run r")
