@@ -93,7 +93,7 @@ def sign_in(store: SignedStore, port: int, rank: int, size: int) -> None:
         except ForeignEntry:
             unsigned = bytes(store.store.get(f"member/{member}"))
             claims[member] = unsigned[DIGEST_BYTES:][:CLAIM_BYTES].decode("ascii", "replace")
-            peers = sorted(clients.union(list_clients(port)))
+            peers = sorted(clients.union(list_clients(port) if rank == 0 or member else list_peer_addresses()))
             raise Stranger(describe_strangers(rank, [member], claims, peers), REMEDY) from None
 
 

@@ -47,7 +47,7 @@ def _read_cluster(name: str, text: str) -> tuple[dict[str, list[str]], str, int]
     for pool, addresses in cluster.items():
         if not isinstance(addresses, list) or not all(isinstance(one, str) and one for one in addresses):
             raise LockstepError(f"{name}: {pool!r} is no list of addresses.", ALONE_REMEDY, code=2)
-        pools.setdefault(OTHER_NAMES.get(pool, pool), []).extend(addresses)
+        pools.setdefault(OTHER_NAMES.get(str(pool), str(pool)), []).extend(addresses)
     kind, index = str(task.get("type")), task.get("index")
     kind = OTHER_NAMES.get(kind, kind)
     if kind not in POOLS[name]:
