@@ -32,6 +32,14 @@ class Stranger(LockstepError):
     """A process that does not know the job's secret takes part in the launch."""
 
 
+class MissingMembers(Exception):
+    """Some processes of the launch have not signed in in time."""
+
+    def __init__(self, ranks: Sequence[int], size: int) -> None:
+        super().__init__(ranks, size)
+        self.ranks, self.size = list(ranks), size
+
+
 def open_group(
     name: str, ranks: Sequence[int] | None, timeout: timedelta, backend: str | None = None
 ) -> dist.ProcessGroup | None:
@@ -69,27 +77,39 @@ def check_members(name: str, group: dist.ProcessGroup, secret: bytes, device: st
 
 def sign_in(store: SignedStore, port: int, rank: int, size: int) -> None:
     """Writes who this worker is into the rendezvous store, which listens at `port`, and waits until all others have done so
-    with the same secret."""
+    with the same secret. Raises MissingMembers if they have not done so within the time-out of the store."""
     store.set(f"member/{rank}", describe_this_process())
     claims: dict[int, str] = {}
     clients = set[str]()
+    deadline = time.monotonic() + store.store.timeout.total_seconds()  # type: ignore[attr-defined]
     for member in range(size):
-        if rank == 0:
-            clients |= _watch_clients(store, member, port)
+        clients |= _await_member(store, member, port if rank == 0 else None, deadline)
+        if time.monotonic() >= deadline:
+            missing = [other for other in range(size) if not store.check([f"member/{other}"])]
+            if missing:
+                raise MissingMembers(missing, size)
         try:
             claims[member] = store.get(f"member/{member}").decode("ascii", "replace")
         except ForeignEntry:
             unsigned = bytes(store.store.get(f"member/{member}"))
             claims[member] = unsigned[DIGEST_BYTES:][:CLAIM_BYTES].decode("ascii", "replace")
-            peers = sorted(clients.union(list_clients(port)))
+            peers = sorted(clients.union(list_clients(port) if rank == 0 or member else list_peer_addresses()))
             raise Stranger(describe_strangers(rank, [member], claims, peers), REMEDY) from None
 
 
-def _watch_clients(store: SignedStore, member: int, port: int) -> set[str]:
-    """Waits for the entry of a member, at most as long as the store would; returns the addresses that were connected until
-    then. A stranger may disconnect as soon as it has written."""
+def _await_member(store: SignedStore, member: int, port: int | None, deadline: float) -> set[str]:
+    """Waits for the entry of a member; returns the addresses that were connected to `port` until then. A stranger may
+    disconnect as soon as it has written."""
+    if port is None:
+        try:
+            store.wait([f"member/{member}"], timedelta(seconds=max(0.001, deadline - time.monotonic())))
+        except dist.DistNetworkError:
+            sentence = "The first process has ended the rendezvous before all had joined."
+            raise LockstepError(sentence, "Its own message says why.") from None
+        except dist.DistStoreError:
+            pass  # it is too late, which the caller sees
+        return set()
     clients = set(list_clients(port))
-    deadline = time.monotonic() + store.store.timeout.total_seconds()  # type: ignore[attr-defined]
     while not store.check([f"member/{member}"]) and time.monotonic() < deadline:
         time.sleep(LOOK_SECONDS)
         clients.update(list_clients(port))

@@ -1,4 +1,4 @@
-"""The environment variables that Lockstep reads; `launch/engine.py` adopts those of other engines.
+"""The environment variables that Lockstep reads; `launch/environments/` knows those of other engines.
 
 docs/use/environment-variables.md explains all of them.
 
@@ -6,6 +6,7 @@ Values are read at each call, not at import: local workers are forked and get th
 """
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,6 +68,32 @@ def secret() -> str:
 def copy_without_secret() -> dict[str, str]:
     """Returns the environment for a process that does not need the secret of this job. The system shows it to others."""
     return {name: value for name, value in os.environ.items() if name != "LOCKSTEP_SECRET"}
+
+
+def copy() -> dict[str, str]:
+    """Returns all variables, in which `launch/environments/` looks for those of engines."""
+    return dict(os.environ)
+
+
+def node_platform() -> str | None:
+    """The platform for which `lockstep train` has become the torchrun that started this process."""
+    return os.environ.get("LOCKSTEP_NODE")
+
+
+def torchrun_nodes() -> str:
+    """The number or range of nodes that is given to torchrun by a variable."""
+    return os.environ.get("PET_NNODES", "")
+
+
+def slurm_task_pid() -> int | None:
+    """The process that Slurm has started as this task."""
+    pid = os.environ.get("SLURM_TASK_PID", "")
+    return int(pid) if pid.isdecimal() else None
+
+
+def skypilot_task() -> str | None:
+    """The name of this SkyPilot task, which stays the same when a lost machine is replaced; fit for a folder."""
+    return re.sub(r"[^\w.-]", "-", os.environ.get("SKYPILOT_TASK_ID", "").strip()).strip(".-") or None
 
 
 def secret_file() -> Path | None:
@@ -173,6 +200,19 @@ def profiling() -> Iterator[None]:
             del os.environ["LOCKSTEP_PROFILE"]
         else:
             os.environ["LOCKSTEP_PROFILE"] = before
+
+
+@contextmanager
+def silencing_torch() -> Iterator[None]:
+    """Keeps a torch that is imported inside from printing C++ stacks for errors that we explain in this process. Processes
+    that are started outside print them."""
+    before = os.environ.get("TORCH_CPP_LOG_LEVEL")
+    os.environ["TORCH_CPP_LOG_LEVEL"] = before or "FATAL"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TORCH_CPP_LOG_LEVEL"]
 
 
 def python_path() -> str | None:
