@@ -103,6 +103,16 @@ def test_lines_that_cannot_be_decoded_are_left_out_with_advice(tmp_path: Path, m
     assert yaml.safe_load(Path("lockstep.yaml").read_text())["data"]["bad_lines"] == "skip"
 
 
+def test_a_very_long_line_makes_no_other_lines_be_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for place, code in enumerate(("en", "de")):
+        lines = [pair[place] for pair in islice(generate_pairs(1, "train"), 60)]
+        Path(f"a.{code}").write_text("\n".join([*lines, "word " * 6000]) + "\n")
+    assert "1 line of far too many characters" in lockstep("init", "a.en", "a.de").stdout
+    assert "bad_lines" not in Path("lockstep.yaml").read_text()
+    assert lockstep("prepare", "lockstep.yaml").returncode == 0
+
+
 def test_a_config_that_names_only_its_text_is_prepared_and_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,27 @@ def test_columns_that_cannot_be_chosen_are_listed(tmp_path: Path) -> None:
     assert "has 3 columns" in message
     assert "Key, Before, After" in message
     assert "source and target" in message
+
+
+def test_a_table_with_three_columns_is_refused_with_the_command_that_keeps_two(tmp_path: Path) -> None:
+    (tmp_path / "p.tsv").write_text("7\tthe house\tla casa\n" * 9 + "no tab\n")
+    message = refuse(tmp_path / "p.tsv", wanted=("en", "es"))
+    assert "p.tsv has 3 columns instead of two: 7, the house, la casa." in message
+    assert f"cut -f 1,2 {tmp_path / 'p.tsv'} > pairs.tsv" in message
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_the_command_that_swaps_columns_makes_the_text_usable(tmp_path: Path, ending: str) -> None:
+    data = f"{TEXT['fr'].strip()}\t{TEXT['en']}".encode() * 9
+    path = tmp_path / f"p.tsv{ending}"
+    path.write_bytes(gzip.compress(data) if ending else data)
+    (text,) = arrange([path], ("en", "fr")).sources
+    with pytest.raises(LockstepError, match="has fr in its first column and en in its second one") as caught:
+        text.put_in_order(("en", "fr"))
+    command = caught.value.remedy.removeprefix("Swap the columns: ")
+    subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True)
+    (swapped,) = arrange([tmp_path / "swapped.tsv"], ("en", "fr")).sources
+    assert swapped.put_in_order(("en", "fr")).languages == ("en", "fr")
 
 
 def test_binary_files_and_repeated_files_are_called_so(tmp_path: Path) -> None:

@@ -116,9 +116,18 @@ def test_made_up_text_and_unknown_languages_are_not_judged(tmp_path: Path) -> No
 
 
 def test_text_that_is_as_a_whole_in_other_languages_is_said_and_kept(tmp_path: Path) -> None:
-    corpus = prepare_pairs(tmp_path, [*zip(GERMAN, ENGLISH, strict=True)])
+    corpus = prepare_pairs(tmp_path, [*zip(GERMAN, ENGLISH, strict=True)], ("fr", "it"))
     assert corpus.facts["sets"]["train"]["removed"] == {}
-    assert "does not look like en and de" in describe_cleaning(corpus.facts)[0]
+    assert "does not look like fr and it" in describe_cleaning(corpus.facts)[0]
+
+
+@pytest.mark.parametrize("swapped", [1.0, 0.7])
+def test_text_with_swapped_sides_is_refused(tmp_path: Path, swapped: float) -> None:
+    pairs = [*zip(ENGLISH, GERMAN, strict=True)]
+    count = round(swapped * len(pairs))
+    with pytest.raises(LockstepError, match="sides are swapped: of") as caught:
+        prepare_pairs(tmp_path, [*((german, english) for english, german in pairs[:count]), *pairs[count:]])
+    assert "Set data.languages to [de, en]" in caught.value.remedy
 
 
 @pytest.mark.parametrize(

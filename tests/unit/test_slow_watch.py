@@ -74,6 +74,15 @@ def test_the_cause_is_what_explains_most_of_the_lost_time(second: Second, cause:
     assert (slow.rank, slow.cause, slow.evidence) == (0, cause, evidence)
 
 
+def test_on_an_overloaded_machine_only_a_worker_s_own_causes_are_named() -> None:
+    usual = Second(0.10, cpu=0.05, queued=0.04)
+    for slow in (Second(0.15, cpu=0.05, queued=0.09), Second(0.15, cpu=0.05, queued=0.04)):
+        assert list(simulate(lambda rank, _, slow=slow: slow if rank == 0 else usual)) == []  # type: ignore[misc]
+    throttled = Second(0.15, cpu=0.05, queued=0.04, throttled=0.05)
+    ((_, (named,), _),) = simulate(lambda rank, _: throttled if rank == 0 else usual)
+    assert named.cause == "its cgroup throttles it"
+
+
 def test_a_worker_is_fast_again_after_two_windows() -> None:
     (_, (slow,), _), (second, _, (fast,)) = simulate(lambda rank, now: Second(0.15 if rank == 1 and now < 70 else 0.10))
     assert (slow.rank, fast.rank) == (1, 1)

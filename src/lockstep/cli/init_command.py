@@ -127,6 +127,8 @@ def _survey_all(data: "DataSettings", fitted: "FittedSizes") -> "dict[str, Surve
     training = fitted.survey
     if len(training.sample) < 2 * FEWEST_PAIRS:
         pairs = _count(training.pairs, "pair")
+        if training.pairs < FEWEST_PAIRS:
+            raise LockstepError(f"{pairs} of training text cannot train a model.", "Give more text.", code=2)
         message = f"Of {pairs} of training text, cleaning leaves fewer than {FEWEST_PAIRS} different ones."
         remedy = "Check that the two sides are translations of each other, and the languages (--source, --target)."
         raise LockstepError(message, remedy, code=2)
@@ -148,8 +150,7 @@ def _list_data_settings(
     counted, split = surveys["train"], SplitSettings()
     settings = [Size("data.languages", list(languages), "source and target")]
     settings += [Size(f"data.{name}", value, "") for name, value in named.items()]
-    if counted.bad["undecodable"] or counted.bad["columns"] or any(one.bad for one in surveys.values()):
-        bad = sum(sum(one.bad.values()) for one in surveys.values())
+    if bad := sum(one.bad["undecodable"] + one.bad["columns"] for one in surveys.values()):
         settings.append(Size("data.bad_lines", "skip", f"{_count(bad, 'line')} cannot be read; `refuse` stops at them"))
     if "validation" not in named:
         pairs = max(1, min(split.most, round(split.share * (counted.pairs - counted.duplicates))))

@@ -18,8 +18,16 @@ SLOWER = 1.15
 WINDOW_SECONDS, WINDOW_STEPS = 20.0, 30
 WINDOWS = 3
 """A worker is slow after so many slow windows in a row, and fast again after two that are not."""
+QUEUED = 0.1
+"""If the others wait for a core in more than this share of their time, the whole machine is overloaded, and no worker is
+to blame for what that does to it."""
 LIKELY = 0.5
 """What explains this share of the lost time is called its cause."""
+
+
+THROTTLED, WAITS_FOR_INPUT = "its cgroup throttles it", "it waits for its input"
+OWN_CAUSES = (THROTTLED, WAITS_FOR_INPUT)
+"""Causes that other programs on the machine do not have."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +136,7 @@ class SlowWatch:
         own, usual = measures[rank], median(other.seconds for other in others)
         words = median(other.words for other in others)
         has_more_words = own.words > 0 and own.seconds / own.words < SLOWER * usual / words
-        if own.seconds < SLOWER * usual or has_more_words:
+        if own.seconds < SLOWER * usual or has_more_words or _suffers_with_all(own, others):
             return None, self._note_fast(rank)
         self._slow_since.setdefault(rank, begin)
         self._slow_windows[rank] += 1
@@ -163,6 +171,12 @@ def _describe(
     return SlowWorker(rank, since, slower, share, cause, evidence, sentence)
 
 
+def _suffers_with_all(own: _Measure, others: list[_Measure]) -> bool:
+    """Is the machine overloaded, and no reason seen why this worker is slow that is its own?"""
+    queued, usual = median(other.queued for other in others), median(other.seconds for other in others)
+    return queued > QUEUED * usual and _find_cause(own, others)[1] not in OWN_CAUSES
+
+
 def _find_cause(own: _Measure, others: list[_Measure]) -> tuple[str, str]:
     """Returns the evidence and the likely cause: what explains most of the seconds by which this worker is slower."""
     lost = own.seconds - median(other.seconds for other in others)
@@ -172,9 +186,9 @@ def _find_cause(own: _Measure, others: list[_Measure]) -> tuple[str, str]:
         return float(getattr(own, name)) - usual >= LIKELY * lost
 
     if explains("throttled"):
-        return "established", "its cgroup throttles it"
+        return "established", THROTTLED
     if explains("input"):
-        return "supported", "it waits for its input"
+        return "supported", WAITS_FOR_INPUT
     if explains("queued"):
         return "supported", "other programs use its cores"
     if explains("computed"):

@@ -26,10 +26,12 @@ SPLIT = -1
 NATURAL_SHARE = 0.5
 """Languages are checked only if more than this share of the sentences looks like a real language."""
 WRONG_SHARE = 0.8
-"""If more than this share of the pairs seems to be in other languages, it is data.languages that does not fit, and no
+"""If more than this share of the pairs seems to be in other languages, and not just swapped, it is data.languages that does not fit, and no
 pair is dropped for its language."""
 MOST_FOREIGN = 0.5
 """If more than this share of the pairs would be dropped for script or language, preparation stops."""
+MOST_SWAPPED = 0.5
+"""If more than this share of the checked pairs has its sides swapped, preparation stops."""
 Verdicts = npt.NDArray[np.int8]
 Pairs = list[tuple[str, str]]
 
@@ -75,7 +77,11 @@ def select_pairs(settings: DataSettings, cleaned: Sequence[Path], held_out: Held
     checked, natural = (sum(one[key] for one in facts) for key in ("checked", "natural"))
     verdicts = [shards.read_doubts(path) for path in cleaned]
     wrong = sum(int((verdict > 0).sum()) for verdict in verdicts)
-    languages_checked = not checked or (natural > NATURAL_SHARE * checked and wrong <= WRONG_SHARE * checked / 2)
+    is_natural = natural > NATURAL_SHARE * checked
+    if is_natural:
+        swapped = sum(int((verdict == REASONS.index("swapped") + 1).sum()) for verdict in verdicts)
+        _check_swapped(settings, swapped, checked / 2)
+    languages_checked = not checked or (is_natural and wrong <= WRONG_SHARE * checked / 2)
     if not languages_checked:
         verdicts = [np.zeros(len(part), np.int8) for part in hashes]
     read = sum(one["read"] for one in facts)
@@ -95,6 +101,19 @@ def select_pairs(settings: DataSettings, cleaned: Sequence[Path], held_out: Held
     for verdict in verdicts:
         removed.update(count_reasons(verdict))
     return selection
+
+
+def _check_swapped(settings: DataSettings, swapped: int, checked: float) -> None:
+    """Raises if in most pairs the source looks like the target language, and the target like the source language."""
+    if swapped > MOST_SWAPPED * checked:
+        source, target = settings.languages
+        raise LockstepError(
+            f"The sides are swapped: of {checked:,.0f} training pairs that are long enough to be checked, {swapped:,} have "
+            f"a source that looks like {target} and a target that looks like {source}.",
+            f"Set data.languages to [{target}, {source}], or swap the files or columns. data.check_languages=false turns "
+            "the check off.",
+            code=2,
+        )
 
 
 def _check_foreign(settings: DataSettings, read: int, removed: Counter[Reason]) -> None:

@@ -17,6 +17,8 @@ from lockstep.errors import LockstepError
 _FEWEST_SENTENCES = 0.2
 """At least this share of the sentences must look like the language of the text."""
 _SHOWN_UNUSED, _SHOWN_CHARACTERS = 5, 30
+UNPACK = {".gz": "zcat", ".xz": "xzcat", ".zst": "zstdcat", ".bz2": "bzcat"}
+"""Programs that write a compressed file unpacked, by its ending."""
 _IGNORED = re.compile(
     r"(readme|licen[cs]e|copying|changelog).*|.*\.(yaml|yml|json|jsonl|md|html|pdf|py|sh|log|model|lock)"
 )
@@ -59,11 +61,21 @@ class TextSource:
         if self.format != "lines":
             first, second = self.languages
             raise LockstepError(
-                f"{self.paths[0]} has {first} in its first column and {second} in its second one.",
-                f"The first column must be the source: use --source {first} --target {second}, or swap the columns.",
+                f"{self.paths[0]} has {first} in its first column and {second} in its second one, and the first column "
+                "must be the source.",
+                self._advise_swapping(),
                 code=2,
             )
         return replace(self, paths=self.paths[::-1], languages=self.languages[::-1], looks=self.looks[::-1])
+
+    def _advise_swapping(self) -> str:
+        """Returns how a table gets its columns in the other order."""
+        if self.format == "csv":
+            return f"Name the columns in a first row: {self.languages[0]},{self.languages[1]}."
+        (look,), path = self.looks, self.paths[0]
+        read = f"{UNPACK[look.compression]} {path} | " if look.compression else ""
+        swap = "awk -F '\\t' -v OFS='\\t' '{print $2, $1}'"
+        return f"Swap the columns: {read}{swap}{'' if read else f' {path}'} > swapped.tsv"
 
 
 @dataclass(frozen=True)
@@ -148,7 +160,7 @@ def check_encoding(file: FileLook) -> None:
     name = "WINDOWS-1252" if file.encoding is None else file.encoding.replace("cp", "WINDOWS-").upper()
     guess = "" if file.encoding is None else f" It looks like {name}, which is only a guess."
     new = f"converted{''.join(file.path.suffixes[-2:] if file.compression else file.path.suffixes[-1:]) or '.txt'}"
-    unpack = {".gz": "zcat", ".xz": "xzcat", ".zst": "zstdcat", ".bz2": "bzcat"}.get(file.compression or "")
+    unpack = UNPACK.get(file.compression or "")
     command = f"iconv -f {name} -t UTF-8 {file.path} > {new}"
     if unpack is not None:
         command = f"{unpack} {file.path} | iconv -f {name} -t UTF-8 > {new.removesuffix(file.compression or '')}"
@@ -263,6 +275,8 @@ def _find_languages(
         return short if short[0] != short[1] else (codes[0], codes[1])
     if one.format == "csv":
         _check_columns(one)
+    if one.format == "tsv":
+        _check_tabs(one)
     if one.format == "tmx":
         return (codes[0] if codes else None), None
     pairs = read_sample(one, ("und", "und"))
@@ -280,6 +294,18 @@ def _check_columns(file: FileLook) -> None:
         "Name them in the first row: codes or names of languages (en, English, Español), or source and target.",
         code=2,
     )
+
+
+def _check_tabs(file: FileLook) -> None:
+    """Raises if the rows of a TSV file have another number of columns than two."""
+    if len(file.columns) == 2:
+        return
+    check_encoding(file)
+    count = len(file.columns)
+    shown = ", ".join(column[:_SHOWN_CHARACTERS] or "(empty)" for column in file.columns)
+    keep = f"Keep two of them, for example: cut -f 1,2 {file.path} > pairs.tsv"
+    message = f"{file.path} has {count} column{'s' * (count != 1)} instead of two: {shown}."
+    raise LockstepError(message, keep if count > 2 else "Separate the two languages by a tab.", code=2)
 
 
 def identify(sentences: Sequence[str]) -> str | None:

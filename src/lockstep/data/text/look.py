@@ -1,6 +1,7 @@
 """Looks at the beginning of a text file: format, encoding, compression, and some of its sentences or pairs."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -36,7 +37,7 @@ class FileLook:
     """Language codes that the file itself names: in a TMX, in a CSV header (in the order of the columns), in a catalogue
     (only that of the translations). Empty if it names none."""
     columns: tuple[str, ...] = ()
-    """The cells of the first row of a CSV file."""
+    """The cells of the first row of a CSV file, or of a TSV file most of whose rows are like it."""
     is_text: bool = True
     """False for a binary file such as an image."""
 
@@ -60,9 +61,19 @@ def look(path: Path) -> FileLook:
     if not binary and encoding == "utf-8" and "\ufffd" in text.rstrip("\ufffd"):
         shown = guess_encoding(head)
     columns = tuple(csv_table.read_header(text.split("\n"))) if kind == "csv" else ()
+    if kind == "tsv":
+        columns = _read_columns(text)
     languages = _find_catalogue_language(path, kind) if kind in ("po", "mo") else _find_languages(kind, text, columns)
     is_text = kind == "mo" or encoding != "utf-8" or not _is_binary(head, text)
     return FileLook(path, kind, shown, compression, languages, columns, is_text)
+
+
+def _read_columns(text: str) -> tuple[str, ...]:
+    """Returns the cells of the first row that has as many as most rows."""
+    rows = [line.split("\t") for line in text.split("\n")[:-1] or [text] if line]
+    counts = Counter(map(len, rows))
+    usual = counts.most_common(1)[0][0] if counts else 2
+    return next((tuple(row) for row in rows if len(row) == usual), ("", ""))
 
 
 def _is_binary(head: bytes, text: str) -> bool:
