@@ -24,6 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "launch": {"run"},
     "hosts": {"launch", "remote", "run"},
     "doctor": {"hosts"},
+    "jobs": {"doctor", "hosts", "launch", "run"},
     "translate": {"models", "data", "remote", "run"},
     "serve": {"translate", "data", "run"},
     "tasks": {"data", "models", "translate", "run"},

@@ -51,6 +51,7 @@ class PlannedLaunch:
     interface: str | None = None
     port: int = 29400  # of the rendezvous
     quick: bool = False
+    is_brief: bool = False  # a launch follows: only what takes no time, and no folders, which it fills itself
 
 
 class Examination:
@@ -61,6 +62,7 @@ class Examination:
     ) -> None:
         self.launch, self.channels, self._tell = launch, channels, tell
         self.findings: list[Finding] = []
+        self.machines: list[Examined] = []
         self._token = secrets.token_hex(8)
 
     def _add(self, findings: Sequence[Finding]) -> None:
@@ -70,15 +72,19 @@ class Examination:
 
     def run(self) -> list[Finding]:
         """Examines everything; returns what was found."""
-        machines = self._read_machines()
+        machines = self.machines = self._read_machines()
         if len(machines) < len(self.channels):
             return self.findings
         for judge in (compare_versions, compare_clocks, compare_devices, judge_threads, judge_memory):
             self._add(judge(machines))
         self._add(compare_corpora(machines, self.launch.corpus))
         self._examine_network(machines)
-        self._examine_run_folder()
-        if self.launch.quick:
+        if "://" in self.launch.run or not self.launch.is_brief:
+            self._examine_run_folder()
+        if self.launch.is_brief:
+            sentence = "The speed of connections, disks and workers was not measured. `lockstep doctor` does it."
+            self._add([skipped("speed", sentence)])
+        elif self.launch.quick:
             self._add([skipped("speed", "Each worker's speed was not measured.")])
         else:
             self._examine_speed(machines)
@@ -158,7 +164,9 @@ class Examination:
             return Connection(source.name, target.name, place, purpose, error=why)
         place = f"{address}:{listener['port']}"
         try:
-            answer = source.ask("connect", address=address, port=listener["port"], token=listener["token"])
+            place_and_word = {"address": address, "port": listener["port"], "token": listener["token"]}
+            brief: dict[str, JsonValue] = {"most_seconds": 0} if self.launch.is_brief else {}
+            answer = source.ask("connect", **place_and_word, **brief)
         except LockstepError as error:
             return Connection(source.name, target.name, place, purpose, error=explain_error(error))
         figures = ANSWER.validate_python(answer)

@@ -25,6 +25,10 @@ class Job:
     image: str | None = None  # of containers
     max_hours: float | None = None
     python: str = "python"  # the interpreter on the machines
+    restarts: int = 0  # how often all workers may start again after a death
+    least_nodes: int | None = None  # with fewer than `nodes` the others continue, down to this number
+    files: tuple[str, ...] = ()  # files and folders of this machine that the workers read: the corpus
+    ssh: tuple[str, ...] = ("ssh",)  # the command that reaches a machine
 
     @property
     def workers(self) -> int:

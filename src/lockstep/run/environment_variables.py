@@ -187,6 +187,11 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "lockstep"
 
 
+def state_folder() -> Path:
+    """Where this machine remembers the launches that were started on it."""
+    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser().absolute() / "lockstep"
+
+
 def openmp_threads() -> int | None:
     """OMP_NUM_THREADS: threads of a process that computes."""
     threads = os.environ.get("OMP_NUM_THREADS", "")

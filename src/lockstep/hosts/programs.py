@@ -1,0 +1,99 @@
+"""The programs that an agent runs for a command, whose output it sends line by line."""
+
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from pydantic import JsonValue
+
+from lockstep.errors import LockstepError
+from lockstep.launch.run_all import DIE_WITH_PARENT
+
+Send = Callable[[Mapping[str, object]], None]
+MOST_CHARACTERS = 4_000
+"""Of a line. What is longer comes as several lines."""
+DRAIN_SECONDS = 1.0
+"""How long output may still come from a program that has ended. Its own children may hold the pipes longer."""
+
+
+class Programs:
+    """Starts programs and tells what they print and how they end: as events, which answer no request."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._running: dict[str, subprocess.Popen[str]] = {}
+
+    def start(self, name: str, words: list[str], variables: dict[str, str], folder: str) -> JsonValue:
+        """Starts a program in a folder, which is made if it does not exist. Returns its process number."""
+        if name in self._running:
+            raise LockstepError(f"{name} runs already.")
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        started: list[subprocess.Popen[str] | OSError] = []
+        is_started = threading.Event()
+
+        def run() -> None:
+            """The kernel kills the program when the thread that has started it ends, so this one waits for it."""
+            try:
+                process = _open(words, variables, folder)
+            except OSError as error:
+                started.append(error)
+                is_started.set()
+                return
+            started.append(process)
+            self._running[name] = process
+            is_started.set()
+            self._follow(name, process)
+
+        threading.Thread(target=run, daemon=True).start()
+        is_started.wait()
+        (process,) = started
+        if isinstance(process, OSError):
+            raise process
+        return process.pid
+
+    def _follow(self, name: str, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        pipes = {"stdout": process.stdout, "stderr": process.stderr}
+        readers = [threading.Thread(target=self._read, args=(name, *item), daemon=True) for item in pipes.items()]
+        for reader in readers:
+            reader.start()
+        code = process.wait()
+        for reader in readers:
+            reader.join(DRAIN_SECONDS)
+        del self._running[name]
+        self._send({"event": "end", "program": name, "code": code})
+
+    def _read(self, name: str, stream: str, pipe: IO[str]) -> None:
+        while line := pipe.readline(MOST_CHARACTERS):
+            self._send({"event": "line", "program": name, "stream": stream, "text": line.rstrip("\n")})
+
+    def signal(self, name: str, number: int) -> JsonValue:
+        """Sends a signal to a program, not to what it has started. Returns whether it still runs."""
+        process = self._running.get(name)
+        if process is not None:
+            with suppress(ProcessLookupError):
+                process.send_signal(number)
+        return process is not None
+
+
+def _open(words: list[str], variables: Mapping[str, str], folder: str) -> subprocess.Popen[str]:
+    """A session of its own: the program passes signals on to its own processes as it likes."""
+    prefix = DIE_WITH_PARENT if shutil.which(DIE_WITH_PARENT[0]) else []
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [*prefix, *words],
+        env=os.environ | variables,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=pipe,
+        stderr=pipe,
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,
+    )

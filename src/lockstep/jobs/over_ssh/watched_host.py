@@ -1,0 +1,57 @@
+"""A host of a launch, as the command that watches it sees it."""
+
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+
+from lockstep.errors import LockstepError
+from lockstep.hosts.agent_channel import AgentChannel, ChannelLost
+from lockstep.jobs.over_ssh.torchrun_command import HostCommand
+
+PROGRAM = "torchrun"
+PING_SECONDS = 3.0
+
+
+class HostState(Enum):
+    RUNNING = "running"
+    ENDED = "ended"  # its torchrun has
+    LOST = "lost"  # the connection is
+
+
+@dataclass
+class WatchedHost:
+    """What is known of a host."""
+
+    command: HostCommand
+    channel: AgentChannel
+    variables: dict[str, str] = field(default_factory=dict)  # that depend on the host
+    state: HostState = HostState.RUNNING
+    code: int | None = None  # with which torchrun ended
+
+    @property
+    def name(self) -> str:
+        return self.command.host.name
+
+    def start(self, secret: dict[str, str], folder: str) -> None:
+        """Starts torchrun. The secret goes through the agent's pipe to the environment of the processes."""
+        variables = self.command.variables | self.variables | secret
+        words = list(self.command.words)
+        self.channel.ask("start", name=PROGRAM, words=words, variables=dict(variables), folder=folder)
+        self.state, self.code = HostState.RUNNING, None
+        threading.Thread(target=self._keep_alive, args=(self.channel,), daemon=True).start()
+
+    def _keep_alive(self, channel: AgentChannel) -> None:
+        """Lets the agent hear something."""
+        pause = threading.Event()
+        while not pause.wait(PING_SECONDS):
+            try:
+                channel.ask("clock")
+            except ChannelLost:
+                return
+            except LockstepError:
+                continue  # it is late
+
+    def send_signal(self, number: int) -> None:
+        with suppress(LockstepError):
+            self.channel.ask("signal", 5.0, name=PROGRAM, number=number)
