@@ -65,9 +65,7 @@ def make_agent_command(host: Host | None, ssh: Sequence[str], python: str) -> li
 class AgentChannel:
     """Asks the agent of one host."""
 
-    def __init__(
-        self, name: str, command: Sequence[str], on_event: OnEvent = lambda name, event: None
-    ) -> None:
+    def __init__(self, name: str, command: Sequence[str], on_event: OnEvent = lambda name, event: None) -> None:
         self.name, self._on_event = name, on_event
         self._answers: dict[int, queue.Queue[dict[str, JsonValue] | None]] = {}
         self._errors: list[str] = []

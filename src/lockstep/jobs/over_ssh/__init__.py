@@ -1,1 +1,1 @@
-"""A launch over ssh: torchrun on every host, started and watched through the agents of `hosts`. No torch is imported here."""
+"""A launch over ssh: torchrun on every host, started and watched by agents. No torch is imported here."""

@@ -9,9 +9,11 @@ from typing import Self, TextIO
 from lockstep.notices import warn
 from lockstep.terminal_text import strip_controls
 
-TORCH_LINE = re.compile(r"[IWE]\d{4} \d\d:\d\d:\d\d")
+TORCH_LINE = re.compile(r"\[?[IWE]\d{4} \d\d:\d\d:\d\d")
 """How torch's own log begins a line. It goes to the file only, as does what follows until a line of another kind."""
 TRACE = "Traceback (most recent call last):"
+RULE = "=" * 20
+"""Begins the lines before and after torchrun's summary of failures."""
 
 
 class HostOutput:
@@ -22,6 +24,7 @@ class HostOutput:
         self._file = path.open("a", encoding="utf-8", errors="replace", buffering=1)
         self._width = max(map(len, names))
         self._is_quiet = dict.fromkeys(names, False)  # in the middle of torch's own lines
+        self._is_summary = dict.fromkeys(names, False)  # in the middle of torchrun's summary
         self._has_terminal = True
 
     def __enter__(self) -> Self:
@@ -43,13 +46,14 @@ class HostOutput:
         self._show(sentence, None)
 
     def _belongs_to_torch(self, host: str, text: str) -> bool:
+        if text.startswith(RULE):
+            self._is_summary[host] = not self._is_summary[host]
+            return True
         if TORCH_LINE.match(text) or text.startswith(TRACE):
             self._is_quiet[host] = True
-        elif self._is_quiet[host] and (not text or text[0] in " =-" or "Error" in text.partition(":")[0]):
-            pass  # a traceback, or torchrun's summary of failures
-        else:
+        elif text and not text.startswith(" ") and "Error:" not in text.partition(" ")[0]:
             self._is_quiet[host] = False
-        return self._is_quiet[host]
+        return self._is_quiet[host] or self._is_summary[host]
 
     def _show(self, line: str, stream: TextIO | None) -> None:
         """Prints a line, as long as somebody is there to read it."""

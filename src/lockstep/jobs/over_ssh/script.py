@@ -18,10 +18,10 @@ HEAD = """\
 #!/usr/bin/env bash
 # Job {name} over ssh: {hosts}.
 #
-# `lockstep launch --on ssh` runs exactly these commands, but through an agent on each host (python -m lockstep.hosts.agent),
-# which ends everything when the connection ends. If you run this script yourself, end the processes on the hosts yourself, too.
-# If a host has several networks, the agent also sets GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME to the one on the way to
-# {first}; here name it with --interface.
+# `lockstep launch --on ssh` runs exactly these commands, but through an agent on each host, which ends everything when the
+# connection ends. If you run this script yourself, end the processes on the hosts yourself, too. The agents also set
+# OMP_NUM_THREADS to the cores of each worker and, without --interface, GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME to the
+# network on the way to {first}.
 set -eu
 
 # Only those who know this word can join. It goes through stdin: command lines are public.
@@ -37,7 +37,9 @@ def print_script(job: Job) -> str:
     hosts = ", ".join(f"{command.host.name} ({name_ranks(ranks[command.host.name], workers)})" for command in commands)
     first = commands[0].host.public_name
     parts = [HEAD.format(name=job.name, hosts=hosts, first=first, secret=SECRET)]
-    parts.append("# What the workers read. Lockstep sends it where it is absent or different, and checks the digests.\n")
+    parts.append(
+        "# What the workers read. Lockstep sends it where it is absent or different, and checks the digests.\n"
+    )
     for command in commands:
         parts += [_print_copy(job, command.host, file) for file in (job.config, *job.files)]
     parts.append("\n# torchrun starts the workers, and starts them again after a death (--max-restarts).\n")
@@ -79,7 +81,9 @@ def _parse_start(line: str, node: int, secret: str) -> Process:
     *_, inside, background = shlex.split(line.removeprefix(START))
     _, reads, command = inside.partition(READ_SECRET)
     if background != "&" or not reads:
-        raise LockstepError(f"Line of host {node + 1}: it does not read the secret, or does not start anything.", code=2)
+        raise LockstepError(
+            f"Line of host {node + 1}: it does not read the secret, or does not start anything.", code=2
+        )
     words = shlex.split(command)
     count = next(number for number, word in enumerate(words) if "=" not in word)
     variables = dict(word.split("=", 1) for word in words[:count])

@@ -1,0 +1,18 @@
+"""A launch over ssh: real sshd on emulated hosts that share nothing."""
+
+from pathlib import Path
+
+import pytest
+
+from conftest import Tiny
+from ssh_hosts import launch, needs_sshd, ssh_hosts
+
+pytestmark = needs_sshd
+
+
+def test_three_hosts(tiny: Tiny, tmp_path: Path) -> None:
+    with ssh_hosts(tmp_path, 3, tiny.folder) as hosts:
+        with launch(hosts, tiny, state=tmp_path / "state", run=str(tmp_path / "run")) as process:
+            out, err = process.communicate(timeout=200)
+        print(out, err)
+        assert process.returncode == 0
