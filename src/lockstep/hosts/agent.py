@@ -22,7 +22,7 @@ from lockstep import __version__
 from lockstep.errors import LockstepError
 from lockstep.hosts.agent_actions import ACTIONS
 from lockstep.hosts.process_tree import adopt_orphans, kill_descendants
-from lockstep.hosts.programs import Programs
+from lockstep.hosts.agent_programs import Programs
 from lockstep.process import describe_exception
 
 HELLO = "lockstep agent"
