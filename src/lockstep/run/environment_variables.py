@@ -187,6 +187,21 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "lockstep"
 
 
+def state_folder() -> Path:
+    """Where Lockstep remembers the jobs that were launched from here."""
+    if folder := os.environ.get("LOCKSTEP_STATE"):
+        return Path(folder).expanduser().absolute()
+    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser().absolute() / "lockstep"
+
+
+BASICS = ("PATH", "HOME", "LANG", "PYTHONPATH", "LOCKSTEP_CACHE", "XDG_CACHE_HOME", "LOCKSTEP_EMULATED")
+
+
+def copy_basics() -> dict[str, str]:
+    """Returns what a process needs to find its programs and caches, and nothing that decides about a training."""
+    return {name: os.environ[name] for name in BASICS if name in os.environ}
+
+
 def openmp_threads() -> int | None:
     """OMP_NUM_THREADS: threads of a process that computes."""
     threads = os.environ.get("OMP_NUM_THREADS", "")
