@@ -10,6 +10,7 @@ import secrets
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 
 import torch.distributed as dist
@@ -30,6 +31,14 @@ REMEDY = (
 
 class Stranger(LockstepError):
     """A process that does not know the job's secret takes part in the launch."""
+
+
+class MissingMembers(Exception):
+    """Some processes of the launch have not signed in in time."""
+
+    def __init__(self, ranks: Sequence[int], size: int) -> None:
+        super().__init__(ranks, size)
+        self.ranks, self.size = list(ranks), size
 
 
 def open_group(
@@ -69,13 +78,17 @@ def check_members(name: str, group: dist.ProcessGroup, secret: bytes, device: st
 
 def sign_in(store: SignedStore, port: int, rank: int, size: int) -> None:
     """Writes who this worker is into the rendezvous store, which listens at `port`, and waits until all others have done so
-    with the same secret."""
+    with the same secret. Raises MissingMembers if they have not done so within the time-out of the store."""
     store.set(f"member/{rank}", describe_this_process())
     claims: dict[int, str] = {}
     clients = set[str]()
+    deadline = time.monotonic() + store.store.timeout.total_seconds()  # type: ignore[attr-defined]
     for member in range(size):
-        if rank == 0:
-            clients |= _watch_clients(store, member, port)
+        clients |= _await_member(store, member, port if rank == 0 else None, deadline)
+        if time.monotonic() >= deadline:
+            missing = [other for other in range(size) if not store.check([f"member/{other}"])]
+            if missing:
+                raise MissingMembers(missing, size)
         try:
             claims[member] = store.get(f"member/{member}").decode("ascii", "replace")
         except ForeignEntry:
@@ -85,11 +98,14 @@ def sign_in(store: SignedStore, port: int, rank: int, size: int) -> None:
             raise Stranger(describe_strangers(rank, [member], claims, peers), REMEDY) from None
 
 
-def _watch_clients(store: SignedStore, member: int, port: int) -> set[str]:
-    """Waits for the entry of a member, at most as long as the store would; returns the addresses that were connected until
-    then. A stranger may disconnect as soon as it has written."""
+def _await_member(store: SignedStore, member: int, port: int | None, deadline: float) -> set[str]:
+    """Waits for the entry of a member; returns the addresses that were connected to `port` until then. A stranger may
+    disconnect as soon as it has written."""
+    if port is None:
+        with suppress(dist.DistStoreError):  # it was too late
+            store.wait([f"member/{member}"], timedelta(seconds=max(0.001, deadline - time.monotonic())))
+        return set()
     clients = set(list_clients(port))
-    deadline = time.monotonic() + store.store.timeout.total_seconds()  # type: ignore[attr-defined]
     while not store.check([f"member/{member}"]) and time.monotonic() < deadline:
         time.sleep(LOOK_SECONDS)
         clients.update(list_clients(port))

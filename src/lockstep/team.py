@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from lockstep import messages
-from lockstep.challenge import check_members, list_clients, open_group, sign_in
+from lockstep.challenge import MissingMembers, check_members, list_clients, open_group, sign_in
 from lockstep.devices import pick_device
 from lockstep.errors import LockstepError, PortTaken
 from lockstep.job_secret import read_secret
@@ -21,6 +21,8 @@ from lockstep.signed_store import ForeignEntry, SignedStore
 
 T = TypeVar("T")
 LOOPBACK = "127.0.0.1"
+MOST_NAMED = 16
+"""Missing processes in a sentence."""
 
 
 class FailureFacts(TypedDict):
@@ -167,7 +169,16 @@ def _open_store(meeting: Rendezvous, timeout: timedelta) -> SignedStore:
     if meeting.is_local:
         store = _open_local_store(meeting, timeout)
     else:
-        store, _, _ = next(dist.rendezvous("env://", timeout=timeout))
+        # torch's `env://` would wait for all workers without saying who is missing; `sign_in` does.
+        is_first = meeting.rank == 0 and not environment_variables.launcher_hosts_store()
+        store = dist.TCPStore(
+            meeting.host,
+            int(meeting.port),
+            is_master=is_first,
+            timeout=timeout,
+            wait_for_workers=False,
+            multi_tenant=True,
+        )
         store.set_timeout(timeout)
         if not secret and meeting.rank == 0:
             warn(
@@ -210,6 +221,8 @@ def _explaining(meeting: Rendezvous, timeout_seconds: float) -> Iterator[None]:
             f"Worker {meeting.rank} could not reach the first worker at {meeting.address}.",
             "Check that all machines were started, that the address is right and that no firewall is between them.",
         ) from None
+    except MissingMembers as error:
+        raise describe_missing(meeting, error.ranks, timeout_seconds) from None
     except dist.DistStoreError:
         raise LockstepError(
             f"Not all {meeting.size} workers joined at {meeting.address} within {timeout_seconds:.0f} seconds.",
@@ -222,6 +235,19 @@ def _explaining(meeting: Rendezvous, timeout_seconds: float) -> Iterator[None]:
             f"{f', to which {clients} are connected' if clients else ''}.",
             "Give all workers the same LOCKSTEP_SECRET_FILE, and let only the machines of the job reach each other.",
         ) from None
+
+
+def describe_missing(meeting: Rendezvous, missing: list[int], timeout_seconds: float) -> LockstepError:
+    """Returns the error that says how many processes joined, and which ones did not."""
+    ranks = ", ".join(map(str, missing[:MOST_NAMED])) + " ..." * (len(missing) > MOST_NAMED)
+    sentence = (
+        f"{meeting.size - len(missing)} of {meeting.size} processes joined at {meeting.address} within "
+        f"{timeout_seconds:.0f} seconds. Missing: {ranks}."
+    )
+    remedy = "Check that the job was started on every machine, everywhere with the same rendezvous."
+    if meeting.host.startswith("127.") or meeting.host == "localhost":
+        remedy = f"{meeting.host} is each machine itself: set MASTER_ADDR to the first machine if there are several."
+    return LockstepError(sentence, remedy)
 
 
 def join(device: str = "auto", timeout_seconds: float = 600.0, servers: int = 0, elastic: bool = False) -> Team:

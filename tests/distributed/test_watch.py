@@ -144,6 +144,7 @@ def _can_rename_host() -> bool:
 def test_one_worker_of_each_host_samples_it(tiny: Tiny, tmp_path: Path) -> None:
     train = command("train", tiny.config, "watch.sample_seconds=0.1", "--run", tmp_path)
     rendezvous = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(find_free_port())}
+    rendezvous["LOCAL_RANK"] = "0"
     workers = [
         subprocess.Popen(
             ["unshare", "--uts", "sh", "-c", 'hostname "$0"; exec "$@"', host, *train],

@@ -188,10 +188,10 @@ def test_functions_outside_the_commands_are_short() -> None:
 
 
 def test_environment_variables_are_read_in_one_module() -> None:
-    """Others may pass their environment on to processes that they start, or adopt an engine's."""
+    """Others may pass their environment on to processes that they start, or set variables."""
     readers = [
         str(path.relative_to(SOURCE))
         for path in MODULES
         if re.search(r"environ\.get\(|environ\[[^]]*\](?! =)|in os\.environ|getenv", path.read_text(encoding="utf-8"))
     ]
-    assert sorted(readers) == ["launch/engine.py", "run/environment_variables.py"]
+    assert sorted(readers) == ["run/environment_variables.py"]

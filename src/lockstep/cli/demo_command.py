@@ -31,11 +31,12 @@ def demo(
     from lockstep.cli.train_command import run_training
     from lockstep.config import load
     from lockstep.explain.summary import summarise
+    from lockstep.launch.engine import join_engine
     from lockstep.remote.place import working_folder
     from lockstep.safe_console import SafeConsole
 
     config = load(Path(__file__).with_name("demo.yaml"), overrides or [])
-    run_training(config, run, workers, show=False)
+    run_training(config, run, workers, show=False, placement=join_engine())
     summary = replace(summarise(working_folder(run)), run=run)
     test = evaluate_run(run, "test", "best", {})
     if as_json:

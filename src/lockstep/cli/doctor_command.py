@@ -63,6 +63,8 @@ def doctor(
         places = [_fill_in_slots(place, workers) for place in places]
     launch = _describe_launch(config or [], places, run, workers, interface, port, quick)
     tell = (lambda finding: None) if as_json else _print_finding
+    environment = _examine_environment()
+    tell(environment)
     with ExitStack() as stack:
         program = python or sys.executable
         channels = open_channels([None] if places is None else places, shlex.split(ssh), program)
@@ -77,7 +79,22 @@ def doctor(
                 tell(findings[-1])
         if not findings:
             findings = Examination(launch, channels, tell).run()
-    _finish(findings, as_json)
+    _finish([environment, *findings], as_json)
+
+
+def _examine_environment() -> "Finding":
+    """Says which engine has started this process, as `lockstep train` would recognize it."""
+    from lockstep.doctor.finding import Finding, Level, passed
+    from lockstep.errors import LockstepError
+    from lockstep.launch.engine import find_placement
+
+    try:
+        placement = find_placement()
+    except LockstepError as error:
+        return Finding(Level.FAIL, "environment", "", error.message, error.remedy)
+    if placement is None:
+        return passed("environment", "No engine has started this process: `lockstep train` starts its workers itself.")
+    return passed("environment", placement.describe())
 
 
 def _fill_in_slots(host: "Host", workers: int) -> "Host":

@@ -12,6 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from lockstep.config import RunConfig
+    from lockstep.launch.environments.placement import Placement
 
 MOST_PROCESSES_PER_CORE = 32
 TIME_IS_OVER = 75
@@ -66,17 +67,23 @@ def train(
     `lockstep train my.yaml train.steps=4000` trains a finished run of 2,000 steps for 2,000 more. Ctrl-C and SIGTERM
     save a checkpoint before the command stops (exit codes 130 and 143).
 
-    Under torchrun or mpirun, each of their processes is one worker:
-    `torchrun --nproc-per-node 2 -m lockstep -- train CONFIG --run DIR`.
+    Under torchrun, mpirun or srun, each of their processes is one worker:
+    `torchrun --nproc-per-node 2 -m lockstep -- train CONFIG --run DIR`. Where a platform such as SkyPilot or Kubeflow
+    starts one process on each machine, it starts the workers there. The first line says what was recognized.
     """
     from lockstep.cli.common import read_config
     from lockstep.errors import LockstepError
+    from lockstep.launch.engine import join_engine
+    from lockstep.launch.environments.placement import NodePlacement
     from lockstep.notices import warn
     from lockstep.run import environment_variables
 
+    placement = join_engine()
+    if placement is not None and placement.rank == 0:
+        warn(placement.describe())
     words = config or []
     if run is None and words and "=" not in words[0]:
-        run = str(Path("runs") / Path(words[0]).stem)
+        run = str(Path("runs") / (environment_variables.skypilot_task() or Path(words[0]).stem))
     settings = read_config(words, run)
     if servers is not None and settings.strategy.name == "server":
         settings = read_config([*words, f"strategy.servers={servers}"], run)
@@ -86,7 +93,13 @@ def train(
     if settings.warmup_notice is not None and environment_variables.rank() == 0:
         warn(settings.warmup_notice)
     least_workers, most_workers = (None, None) if workers is None else parse_workers(workers, settings.strategy.name)
-    run_training(settings, run or "", most_workers, port, as_json, least_workers=least_workers)
+    if isinstance(placement, NodePlacement):
+        from lockstep.cli.train_node import join_as_node
+
+        given = [*words, *([] if run is None else ["--run", run]), *(["--json"] * as_json)]
+        given += [] if servers is None else ["--servers", str(servers)]
+        most_workers = join_as_node(placement, settings, most_workers, given, port)
+    run_training(settings, run or "", most_workers, port, as_json, least_workers=least_workers, placement=placement)
 
 
 def parse_workers(text: str, strategy: str) -> tuple[int | None, int]:
@@ -112,14 +125,15 @@ def run_training(
     as_json: bool = False,
     show: bool = True,
     least_workers: int | None = None,
+    placement: "Placement | None" = None,
 ) -> None:
-    """Trains in this process, in worker processes, or as one worker of torchrun or mpirun; then prints the summary. With
-    `least_workers` the launch continues with fewer workers while the others are lost."""
+    """Trains in this process, in worker processes, or as the worker of an engine that `placement` says; then prints the
+    summary. With `least_workers` the launch continues with fewer workers while the others are lost."""
     from lockstep.cli.common import prepare_corpus
     from lockstep.errors import require
 
     require("Training", "torch", "train")
-    from lockstep.launch.engine import adopt_engine_environment
+    from lockstep.launch.environments.placement import WorkerPlacement
     from lockstep.process import die_with_parent
     from lockstep.remote.place import is_remote
     from lockstep.run.directory import RunDirectory
@@ -128,7 +142,7 @@ def run_training(
     begin = time.time()
     os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)  # before torch is imported
     config = keep_behaviour(config, _read_recorded(run))
-    if adopt_engine_environment():
+    if isinstance(placement, WorkerPlacement):
         die_with_parent()
         _work_for_engine(config, run, as_json, show, begin)
     if not is_remote(run):

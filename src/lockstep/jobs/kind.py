@@ -1,10 +1,14 @@
 """What every kind of cluster can do with a job."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
 from lockstep.jobs.job import Job
+
+MADE_UP_SECRET = "made-up secret"
+"""What `pretend` finds at a mounted path, instead of a secret that only the platform has."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,10 @@ class Process:
     words: tuple[str, ...]
     variables: dict[str, str]  # those of the text, and those that the platform injects
     node: int
+    names: tuple[str, ...] = ()  # names and addresses under which the other nodes reach this one
+    mounts: Mapping[str, str] = field(default_factory=dict)
+    """Paths at which the platform mounts something, each with the file that is there, MADE_UP_SECRET, or an empty text for
+    a folder that all nodes share."""
 
 
 class Kind(Protocol):

@@ -1,8 +1,9 @@
-"""Detects whether torchrun, mpirun or another engine started this process as one of its workers, and has it watched."""
+"""Joins the job of the engine that started this process as one of its workers, and has the worker watched."""
 
 import ipaddress
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -10,7 +11,9 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lockstep.errors import LockstepError
+from lockstep.launch.environments.first_host import settle_host
+from lockstep.launch.environments.placement import Placement, WorkerPlacement
+from lockstep.launch.environments.recognize import recognize
 from lockstep.monitor_folder import LEFTOVER_SECONDS, make_monitor_folder, register_worker, take_death
 from lockstep.notices import warn
 from lockstep.run import environment_variables
@@ -31,29 +34,38 @@ class MonitorFacts:
     start_seconds: float
 
 
-def adopt_engine_environment() -> bool:
-    """Returns whether an engine started this process. If so, RANK, WORLD_SIZE and what else torch.distributed reads are
-    set in `os.environ`, whatever names the engine uses."""
-    if "REPLICA_GROUP_ID" in os.environ and "NUM_REPLICA_GROUPS" in os.environ:  # torchft: an engine for each worker
-        os.environ.update(RANK=os.environ["REPLICA_GROUP_ID"], WORLD_SIZE=os.environ["NUM_REPLICA_GROUPS"])
-    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-        return True
-    if "OMPI_COMM_WORLD_RANK" not in os.environ:
+def find_placement() -> Placement | None:
+    """Returns the place of this process in the job of an engine; None if no engine started it."""
+    has_terminal = any(os.isatty(number) for number in (0, 1, 2) if _is_open(number))
+    return recognize(environment_variables.copy(), has_terminal, _is_elastic_torchrun())
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
         return False
-    names = {"RANK": "RANK", "WORLD_SIZE": "SIZE", "LOCAL_RANK": "LOCAL_RANK", "LOCAL_WORLD_SIZE": "LOCAL_SIZE"}
-    for name, open_mpi_name in names.items():
-        os.environ[name] = os.environ[f"OMPI_COMM_WORLD_{open_mpi_name}"]
-    if os.environ["WORLD_SIZE"] == os.environ["LOCAL_WORLD_SIZE"]:
-        os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-    elif "MASTER_ADDR" not in os.environ:
-        raise LockstepError(
-            "mpirun started workers on several machines, but MASTER_ADDR does not say where the first one is.",
-            "Add `-x MASTER_ADDR=<first host>` to the mpirun command.",
-            code=2,
-        )
-    job = int(os.environ.get("OMPI_MCA_ess_base_jobid", "0"))  # noqa: SIM112
-    os.environ.setdefault("MASTER_PORT", str(20_000 + job % 20_000))
     return True
+
+
+def _is_elastic_torchrun() -> bool:
+    """Whether the torchrun that started this process may continue with fewer nodes."""
+    words = " ".join(_read_command(os.getppid()))
+    return re.search(r"--nnodes[= ]\d+:\d+", words) is not None or ":" in environment_variables.torchrun_nodes()
+
+
+def join_engine() -> Placement | None:
+    """Returns what `find_placement` does. If an engine started this process as a worker, RANK, WORLD_SIZE and what else
+    torch.distributed reads are set in `os.environ` afterwards, whatever names the engine uses; otherwise they are not."""
+    placement = find_placement()
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        os.environ.pop(name, None)
+    if isinstance(placement, WorkerPlacement):
+        placement = settle_host(placement)
+        numbers = {"RANK": placement.rank, "WORLD_SIZE": placement.size, "LOCAL_RANK": placement.local_rank}
+        known = {"LOCAL_WORLD_SIZE": placement.local_size, "MASTER_ADDR": placement.host, "MASTER_PORT": placement.port}
+        os.environ.update({name: str(value) for name, value in (numbers | known).items() if value is not None})
+    return placement
 
 
 def watch_host(run: str, journal: Path, stall_seconds: float, start_seconds: float) -> None:
@@ -103,7 +115,7 @@ def _find_addresses() -> tuple[str, str]:
 
 def advise_torchrun() -> None:
     """Says which options torchrun lacks to start workers again after a death, quickly."""
-    facts = environment_variables.torchrun_facts()
+    facts = None if environment_variables.node_platform() else environment_variables.torchrun_facts()
     if facts is None or environment_variables.rank() != 0 or environment_variables.disabled_parts():
         return
     most_restarts, shares_store = facts

@@ -1,4 +1,4 @@
-"""The environment variables that Lockstep reads; `launch/engine.py` adopts those of other engines.
+"""The environment variables that Lockstep reads; `launch/environments/` knows those of other engines.
 
 docs/use/environment-variables.md explains all of them.
 
@@ -6,6 +6,7 @@ Values are read at each call, not at import: local workers are forked and get th
 """
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,6 +68,26 @@ def secret() -> str:
 def copy_without_secret() -> dict[str, str]:
     """Returns the environment for a process that does not need the secret of this job. The system shows it to others."""
     return {name: value for name, value in os.environ.items() if name != "LOCKSTEP_SECRET"}
+
+
+def copy() -> dict[str, str]:
+    """Returns all variables, in which `launch/environments/` looks for those of engines."""
+    return dict(os.environ)
+
+
+def node_platform() -> str | None:
+    """The platform for which `lockstep train` has become the torchrun that started this process."""
+    return os.environ.get("LOCKSTEP_NODE")
+
+
+def torchrun_nodes() -> str:
+    """The number or range of nodes that is given to torchrun by a variable."""
+    return os.environ.get("PET_NNODES", "")
+
+
+def skypilot_task() -> str | None:
+    """The name of this SkyPilot task, which stays the same when a lost machine is replaced; fit for a folder."""
+    return re.sub(r"[^\w.-]", "-", os.environ.get("SKYPILOT_TASK_ID", "").strip()).strip(".-") or None
 
 
 def secret_file() -> Path | None:
@@ -188,8 +209,18 @@ def cache_folder() -> Path:
 
 
 def state_folder() -> Path:
-    """Where this machine remembers the launches that were started on it."""
+    """Where Lockstep remembers the jobs that were launched from here."""
+    if folder := os.environ.get("LOCKSTEP_STATE"):
+        return Path(folder).expanduser().absolute()
     return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser().absolute() / "lockstep"
+
+
+BASICS = ("PATH", "HOME", "LANG", "PYTHONPATH", "LOCKSTEP_CACHE", "XDG_CACHE_HOME", "LOCKSTEP_EMULATED")
+
+
+def copy_basics() -> dict[str, str]:
+    """Returns what a process needs to find its programs and caches, and nothing that decides about a training."""
+    return {name: os.environ[name] for name in BASICS if name in os.environ}
 
 
 def openmp_threads() -> int | None:

@@ -1,5 +1,6 @@
 """Makes hosts ready for a launch: connects to them, compares them with each other, and sends what the workers read."""
 
+import shlex
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,7 +24,7 @@ Tell = Callable[[str], None]
 
 def open_channel(job: Job, command: HostCommand, on_event: OnEvent) -> AgentChannel:
     """Starts the agent of a host."""
-    return AgentChannel(command.host.name, make_agent_command(command.host, job.ssh, job.python), on_event)
+    return AgentChannel(command.host.name, make_agent_command(command.host, shlex.split(job.ssh), job.python), on_event)
 
 
 def greet(channel: AgentChannel) -> None:

@@ -51,7 +51,7 @@ def print_script(job: Job) -> str:
 
 def _make_ssh(job: Job, host: Host) -> list[str]:
     port = [] if host.port is None else ["-p", str(host.port)]
-    return [*job.ssh, *SSH_OPTIONS, *port]
+    return [*shlex.split(job.ssh), *SSH_OPTIONS, *port]
 
 
 def _print_copy(job: Job, host: Host, file: str) -> str:
@@ -78,7 +78,8 @@ def parse_script(text: str) -> list[Process]:
 
 
 def _parse_start(line: str, node: int, secret: str) -> Process:
-    *_, inside, background = shlex.split(line.removeprefix(START))
+    *start, background = shlex.split(line.removeprefix(START))
+    inside = start[-1]
     _, reads, command = inside.partition(READ_SECRET)
     if background != "&" or not reads:
         raise LockstepError(
@@ -87,4 +88,6 @@ def _parse_start(line: str, node: int, secret: str) -> Process:
     words = shlex.split(command)
     count = next(number for number, word in enumerate(words) if "=" not in word)
     variables = dict(word.split("=", 1) for word in words[:count])
-    return Process(tuple(words[count:]), variables | {"LOCKSTEP_SECRET": secret}, node)
+    program = words[count:]
+    names = (start[-2].rpartition("@")[2], program[program.index("--local-addr") + 1])
+    return Process(tuple(program), variables | {"LOCKSTEP_SECRET": secret}, node, tuple(dict.fromkeys(names)))

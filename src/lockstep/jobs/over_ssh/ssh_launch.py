@@ -31,7 +31,14 @@ from lockstep.jobs.over_ssh.prepare_hosts import (
     read_payloads,
     send_to_all,
 )
-from lockstep.jobs.over_ssh.torchrun_command import HostCommand, list_ranks, make_absolute, make_commands, name_ranks
+from lockstep.jobs.over_ssh.torchrun_command import (
+    HostCommand,
+    list_ranks,
+    make_absolute,
+    make_commands,
+    name_ranks,
+    read_least_nodes,
+)
 from lockstep.jobs.over_ssh.watched_host import HostState, WatchedHost
 from lockstep.launch.supervisor import RESUME
 
@@ -184,7 +191,7 @@ class SshLaunch:
         sentence = f"Host {host.name} ({who}) is lost. {host.channel.explain_loss().message}"
         self.output.say(sentence)
         running = sum(other.state == HostState.RUNNING for other in self._hosts.values())
-        least = self.job.least_nodes or len(self.commands)
+        least = read_least_nodes(self.job)
         if host.name == self.commands[0].host.name:
             self._end_within(LOSS_SECONDS, f"{sentence} The launch ends, because its rendezvous is there.")
         elif self._returns >= self.job.restarts and running < least:

@@ -37,7 +37,7 @@ def make_commands(job: Job) -> list[HostCommand]:
     first = job.hosts[0].public_name
     endpoint = f"[{first}]:{job.port}" if ":" in first else f"{first}:{job.port}"
     ordered = sorted(zip(addresses, job.hosts, strict=True), key=lambda pair: pair[0])
-    nodes = len(job.hosts)
+    least, nodes = read_least_nodes(job), len(job.hosts)
     variables = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     if job.interface is not None:
         variables |= name_interface(job.interface)
@@ -46,13 +46,21 @@ def make_commands(job: Job) -> list[HostCommand]:
         processes = host.slots + (job.servers if number == nodes - 1 else 0)
         settings = f"{QUICK_RENDEZVOUS},is_host={'true' if number == 0 else 'false'}"
         words = [job.python, "-m", "torch.distributed.run"]
-        words += ["--nnodes", str(nodes) if job.least_nodes is None else f"{job.least_nodes}:{nodes}"]
+        words += ["--nnodes", f"{least}:{nodes}" if least < nodes else str(nodes)]
         words += ["--nproc-per-node", str(processes), "--max-restarts", str(job.restarts)]
         words += ["--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint, "--rdzv-id", job.name]
         words += ["--rdzv-conf", settings, "--local-addr", address, "-m", "lockstep", "--", *job.train_words]
-        words += ["--servers", str(job.servers)] if job.servers else []
         commands.append(HostCommand(host, processes, tuple(words), dict(variables)))
     return commands
+
+
+def read_least_nodes(job: Job) -> int:
+    """Returns with how many hosts the training continues while others are lost: with all, unless the user says less."""
+    text = job.option("least-nodes") or str(len(job.hosts))
+    if not text.isdecimal() or not 1 <= int(text) <= len(job.hosts):
+        remedy = f"Give a number from 1 to {len(job.hosts)}."
+        raise LockstepError(f"--with least-nodes={text} does not fit {len(job.hosts)} hosts.", remedy, code=2)
+    return int(text)
 
 
 def name_interface(interface: str) -> dict[str, str]:
