@@ -96,6 +96,12 @@ def secret_file() -> Path | None:
     return Path(path).expanduser() if path else None
 
 
+def run_port() -> int:
+    """The port at which the first worker's host offers the run folder to hosts that do not share it; 0 for any free one."""
+    port = os.environ.get("LOCKSTEP_RUN_PORT", "")
+    return int(port) if port.isdecimal() and int(port) < 2**16 else 0
+
+
 def launcher_hosts_store() -> bool:
     """Whether torchrun, and not the first worker, runs the rendezvous store."""
     return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
