@@ -1,6 +1,5 @@
 """Emulated hosts with real sshd on port 4444, where nothing is shared: each has its own home, run and corpus folders."""
 
-import json
 import os
 import shlex
 import shutil
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Tiny, emulated_network
+from conftest import Tiny, command, emulated_network
 from lockstep.lab.emulated_network import EmulatedHost, EmulatedNetwork
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
@@ -104,7 +103,7 @@ def ssh_hosts(folder: Path, count: int, *private: Path) -> Iterator[SshHosts]:
         for host in network.members[:-1]:
             key = keys / host.name
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-            words = Path(f"{key}.pub").read_text().split()
+            words = key.with_suffix(".pub").read_text().split()
             known.append(f"[{host.name}]:{PORT} {words[0]} {words[1]}\n")
             servers[host.name] = _start_sshd(host, keys, [homes, *private], stack)
         (keys / "known_hosts").write_text("".join(known))
@@ -155,25 +154,16 @@ def _wait_for_sshd(hosts: SshHosts) -> None:
 
 
 @contextmanager
-def launch(
-    hosts: SshHosts, tiny: Tiny, *settings: str, state: Path, **job: object
-) -> Iterator[subprocess.Popen[str]]:
+def launch(hosts: SshHosts, tiny: Tiny, run: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
     """Starts a launch on the machine without sshd: the process is the command itself."""
-    facts = {
-        "name": "job",
-        "config": str(tiny.config),
-        "settings": list(settings),
-        "run": str(hosts.private / "run"),
-        "hosts": [{"name": host.name, "slots": 1, "port": PORT} for host in hosts.members],
-        "files": [str(tiny.folder / "corpus")],
-        "ssh": hosts.ssh,
-        "python": sys.executable,
-        **job,
-    }
-    words = ["ip", "netns", "exec", hosts.console.namespace, sys.executable, "-m", "ssh_job", json.dumps(facts)]
+    hosts_file = hosts.folder / "hosts.txt"
+    hosts_file.write_text("".join(f"{host.name} slots=1 port={PORT}\n" for host in hosts.members))
+    own = ["launch", tiny.config, *words, "--on", "ssh", "--hosts", hosts_file, "--run", run]
+    program = command(*own, "--ssh", shlex.join(hosts.ssh))
     process = subprocess.Popen(
-        words,
-        env=os.environ | {"XDG_STATE_HOME": str(state)},
+        ["ip", "netns", "exec", hosts.console.namespace, *program],
+        env=os.environ | {"LOCKSTEP_STATE": str(hosts.folder / "state")},
+        cwd=hosts.private,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
