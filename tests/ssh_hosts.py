@@ -46,46 +46,55 @@ class SshHosts:
         return ["ssh", "-F", str(self.folder / "config")]
 
     def enter(self, host: EmulatedHost, *words: str) -> list[str]:
-        """Returns the command that looks at the files of a host."""
-        (inside,) = subprocess.run(
-            ["pgrep", "-P", str(self._find_unshare(host))], capture_output=True, text=True, check=True
-        ).stdout.split()
+        """Returns the command that runs a program with the files and the processes of a host."""
+        (inside,) = self._find_sshd(host)
         return ["nsenter", "--target", inside, "--mount", "--pid", "--", *words]
 
-    def _find_unshare(self, host: EmulatedHost) -> int:
-        return self.servers[host.name].pid
+    def _find_sshd(self, host: EmulatedHost) -> list[str]:
+        unshare = self.servers[host.name].pid
+        words = ["pgrep", "-P", str(unshare)]
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
 
     def read(self, host: EmulatedHost, path: Path) -> str:
         return subprocess.run(self.enter(host, "cat", str(path)), capture_output=True, text=True, check=False).stdout
 
-    def list_processes(self, host: EmulatedHost) -> list[str]:
-        """Returns the commands of the processes on a host, without those of sshd itself."""
+    def list_leftovers(self, host: EmulatedHost) -> list[str]:
+        """Returns what a launch has left on a host: processes, also those of sshd for its connections, and files in memory.
+        The main process of sshd runs alone otherwise, under its namespace's first one."""
         pids = subprocess.run(
             ["ip", "netns", "pids", host.namespace], capture_output=True, text=True, check=True
         ).stdout.split()
-        own = {str(self._find_unshare(host))} if host.name in self.servers else set()
-        commands = []
-        for pid in set(pids) - own:
-            try:
-                command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
-            except OSError:
-                continue
-            if command and "sshd" not in command:
-                commands.append(command)
-        return commands
+        main = {str(self.servers[host.name].pid), *self._find_sshd(host)}
+        left = [describe_process(pid) for pid in pids if pid not in main]
+        files = subprocess.run(self.enter(host, "ls", "/dev/shm"), capture_output=True, text=True, check=False)
+        return [*filter(None, left), *files.stdout.split()]
 
-    def wait_until_empty(self, seconds: float = 40) -> None:
-        """Waits until no host has a process of a launch."""
+    def wait_until_clean(self, seconds: float = 30) -> None:
+        """Waits until a launch has left nothing on any host."""
         deadline = time.monotonic() + seconds
-        while left := [(host.name, *self.list_processes(host)) for host in self.members if self.list_processes(host)]:
-            assert time.monotonic() < deadline, f"still running: {left}"
-            time.sleep(0.05)
+        while left := {host.name: rest for host in self.members if (rest := self.list_leftovers(host))}:
+            assert time.monotonic() < deadline, f"left: {left}"
+            time.sleep(0.1)
+
+    def read_log(self) -> str:
+        """Returns what the newest launch has said so far."""
+        logs = (self.folder / "state" / "jobs").glob("*.log")
+        return max(logs, key=lambda path: path.stat().st_mtime).read_text()
 
     def cut(self, host: EmulatedHost) -> None:
         subprocess.run(["ip", "-n", host.namespace, "link", "set", "eth0", "down"], check=True)
 
     def mend(self, host: EmulatedHost) -> None:
         subprocess.run(["ip", "-n", host.namespace, "link", "set", "eth0", "up"], check=True)
+
+
+def describe_process(pid: str) -> str:
+    """Returns number and command of a process; empty if it is gone."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+    return f"{pid} {command}" if command else ""
 
 
 @contextmanager
@@ -154,10 +163,11 @@ def _wait_for_sshd(hosts: SshHosts) -> None:
 
 
 @contextmanager
-def launch(hosts: SshHosts, tiny: Tiny, run: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+def launch(hosts: SshHosts, tiny: Tiny, run: Path, *words: str, fault: str = "") -> Iterator[subprocess.Popen[str]]:
     """Starts a launch on the machine without sshd: the process is the command itself."""
     hosts_file = hosts.folder / "hosts.txt"
     hosts_file.write_text("".join(f"{host.name} slots=1 port={PORT}\n" for host in hosts.members))
+    (hosts.folder / "faults").write_text(fault)
     own = ["launch", tiny.config, *words, "--on", "ssh", "--hosts", hosts_file, "--run", run]
     program = command(*own, "--ssh", shlex.join(hosts.ssh))
     process = subprocess.Popen(

@@ -14,6 +14,7 @@ import socket
 import stat
 import tempfile
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -101,6 +102,17 @@ def _remove_leftovers(parent: Path) -> None:
                 else:
                     path.unlink()
             job.rmdir()  # fails if it is not empty
+
+
+def remove_folders_of(pids: Collection[int]) -> None:
+    """Removes the folders whose workers were these processes, which were killed together with their monitor."""
+    for parent in {MEMORY, Path(tempfile.gettempdir())}:
+        for folder in parent.glob(f"lockstep-job-{os.getuid()}-*/*/"):
+            workers = read_workers(folder)
+            if workers and all(worker.process.pid in pids and not worker.process.is_alive() for worker in workers):
+                shutil.rmtree(folder, ignore_errors=True)
+                if not any(path.is_dir() for path in folder.parent.iterdir()):
+                    shutil.rmtree(folder.parent, ignore_errors=True)
 
 
 def _is_locked(path: Path) -> bool:

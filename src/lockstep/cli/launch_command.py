@@ -126,11 +126,13 @@ def _add_files(job: "Job", settings: "RunConfig") -> "Job":
     """Adds what the workers read, which is sent to their machines. The corpus is prepared here if it does not exist."""
     from lockstep.cli.common import prepare_corpus
     from lockstep.data.corpus.prepare import corpus_folder
+    from lockstep.remote.place import is_remote
 
-    if settings.task_name == "translation":
+    data = settings.data
+    if settings.task_name == "translation" and not (is_remote(data.corpus) or is_remote(data.folder)):
         prepare_corpus(settings, says_removed=True)
-        return replace(job, files=(str(corpus_folder(settings.data)),))
-    return job
+        return replace(job, files=(str(corpus_folder(data)),))
+    return job if data.images is None or is_remote(data.images) else replace(job, files=(str(data.images),))
 
 
 def default_run(config: str, facts: "KindFacts") -> str:
@@ -261,7 +263,9 @@ def _pretend(kind: "Kind", facts: "KindFacts", job: "Job", as_json: bool) -> Non
         f"and {result['steps']} steps were trained, to a loss of {result['loss']}. {facts.untried}"
     )
     if as_json:
-        print_json({"kind": kind.name, "run": run, "hosts": nodes, "emulated": emulates, **result, "sentence": sentence})
+        print_json(
+            {"kind": kind.name, "run": run, "hosts": nodes, "emulated": emulates, **result, "sentence": sentence}
+        )
     else:
         print_text(sentence)
 

@@ -21,8 +21,8 @@ from pydantic import JsonValue
 from lockstep import __version__
 from lockstep.errors import LockstepError
 from lockstep.hosts.agent_actions import ACTIONS
-from lockstep.hosts.process_tree import adopt_orphans, kill_descendants
 from lockstep.hosts.agent_programs import Programs
+from lockstep.hosts.process_tree import adopt_orphans
 from lockstep.process import describe_exception
 
 HELLO = "lockstep agent"
@@ -34,7 +34,7 @@ class Agent:
     """Answers requests until the channel ends."""
 
     def __init__(self, answers: TextIO, actions: Mapping[str, Action]) -> None:
-        programs = Programs(self.send)
+        self._programs = programs = Programs(self.send)
         own: dict[str, Action] = {"start": programs.start, "signal": programs.signal, "end after": self.end_after}
         self._answers, self._actions, self._lock = answers, dict(actions) | own, threading.Lock()
         self._heard_at, self._is_limited = time.monotonic(), False
@@ -64,12 +64,19 @@ class Agent:
         def watch() -> None:
             while time.monotonic() - self._heard_at < silence:
                 time.sleep(silence / 20)
-            end()
+            self.end()
 
         if not self._is_limited:
             self._is_limited = True
             threading.Thread(target=watch, daemon=True).start()
         return None
+
+    def end(self) -> None:
+        """Ends this process with all that it has started."""
+        try:
+            self._programs.end()
+        finally:
+            os.killpg(0, signal.SIGKILL)
 
     def run(self, requests: TextIO) -> None:
         """Answers requests until they end."""
@@ -79,24 +86,17 @@ class Agent:
             threading.Thread(target=self.answer, args=(json.loads(line),), daemon=True).start()
 
 
-def end() -> None:
-    """Ends this agent with all that it has started."""
-    try:
-        kill_descendants()
-    finally:
-        os.killpg(0, signal.SIGKILL)
-
-
 def main() -> None:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints must not come between the answers
     with suppress(OSError):  # it leads one already
         os.setpgid(0, 0)
     adopt_orphans()
+    agent = Agent(answers, ACTIONS)
     try:
-        Agent(answers, ACTIONS).run(sys.stdin)
+        agent.run(sys.stdin)
     finally:
-        end()
+        agent.end()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -12,7 +13,9 @@ from typing import IO
 from pydantic import JsonValue
 
 from lockstep.errors import LockstepError
+from lockstep.hosts.process_tree import kill_descendants, list_descendants
 from lockstep.launch.run_all import DIE_WITH_PARENT
+from lockstep.monitor_folder import remove_folders_of
 
 Send = Callable[[Mapping[str, object]], None]
 MOST_CHARACTERS = 4_000
@@ -27,12 +30,16 @@ class Programs:
     def __init__(self, send: Send) -> None:
         self._send = send
         self._running: dict[str, subprocess.Popen[str]] = {}
+        self._temporary: str | None = None
 
     def start(self, name: str, words: list[str], variables: dict[str, str], folder: str) -> JsonValue:
         """Starts a program in a folder, which is made if it does not exist. Returns its process number."""
         if name in self._running:
             raise LockstepError(f"{name} runs already.")
         Path(folder).mkdir(parents=True, exist_ok=True)
+        if self._temporary is None:
+            self._temporary = tempfile.mkdtemp(prefix="lockstep-agent-")
+        variables = {"TMPDIR": self._temporary, **variables}
         started: list[subprocess.Popen[str] | OSError] = []
         is_started = threading.Event()
 
@@ -55,6 +62,14 @@ class Programs:
         if isinstance(process, OSError):
             raise process
         return process.pid
+
+    def end(self) -> None:
+        """Ends all programs and what they have started, and removes their temporary files, also those in memory."""
+        pids = list_descendants()
+        kill_descendants()
+        remove_folders_of(pids)
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
 
     def _follow(self, name: str, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None

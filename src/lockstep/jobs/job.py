@@ -27,7 +27,9 @@ class Job:
     max_hours: float | None = None
     python: str = "python"  # the interpreter on the machines
     restarts: int = 0  # how often all workers may start again after a death
-    files: tuple[str, ...] = ()  # files and folders of this machine that the workers read, besides the config: the corpus
+    files: tuple[
+        str, ...
+    ] = ()  # files and folders of this machine that the workers read, besides the config: the corpus
     ssh: str = "ssh"  # the command, with its options
     secret_file: str | None = None  # on the machines, if the user has one; else the kind makes a secret
     options: tuple[tuple[str, str], ...] = ()  # of this kind of cluster only, as ("partition", "gpu")
