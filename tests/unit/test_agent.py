@@ -1,6 +1,7 @@
 """A command and the agent of a host: what they say to each other, and what happens when one of them is gone."""
 
 import os
+import queue
 import signal
 import socket
 import sys
@@ -11,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from conftest import is_alive, wait_until_dead
 from lockstep.errors import LockstepError
-from lockstep.hosts.agent_channel import AgentChannel, ChannelLost, ask_all, make_agent_command
+from lockstep.hosts.agent_channel import AgentChannel, ChannelLost, Event, ask_all, make_agent_command
 from lockstep.hosts.connections import connect, listen
 from lockstep.hosts.hosts_file import Host
 from lockstep.hosts.machine_report import MachineReport
@@ -69,6 +71,60 @@ def test_the_agent_ends_with_what_it_has_started(tmp_path: Path) -> None:
         assert not question.is_alive()
     while any(Path(f"/proc/{pid}").exists() and _state(pid) != "Z" for pid in started):
         time.sleep(0.02)
+
+
+LEAVE = """
+import os, subprocess, sys, tempfile
+open(tempfile.mkstemp()[1], "w").write("temporary")
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+print(child.pid, tempfile.gettempdir(), flush=True)
+sys.exit(3)
+"""
+"""Leaves a process in a session of its own without a parent, and a temporary file."""
+
+
+def test_nothing_is_left_of_a_program_that_an_agent_has_started(tmp_path: Path) -> None:
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    command = [sys.executable, "-m", "lockstep.hosts.agent"]
+    with AgentChannel("here", command, lambda name, event: events.put(event)) as channel:
+        channel.wait_for_hello()
+        words = [sys.executable, "-c", LEAVE]
+        channel.ask("start", name="leave", words=words, variables={"WORD": "secret"}, folder=str(tmp_path / "new"))
+        told = [events.get(timeout=20) for _ in range(2)]
+        line = next(one for one in told if one["event"] == "line")
+        assert next(one for one in told if one["event"] == "end")["code"] == 3
+        left, folder = str(line["text"]).split()
+        assert Path(folder).is_dir()
+        assert is_alive(int(left))
+        channel.close()
+        wait_until_dead([int(left)])
+        assert not Path(folder).exists()
+        assert events.get(timeout=20) == {"event": "lost"}
+
+
+def test_an_agent_that_is_cut_off_ends_itself(tmp_path: Path) -> None:
+    """What it has started ends, too."""
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    command = [sys.executable, "-m", "lockstep.hosts.agent"]
+    with AgentChannel("here", command, lambda name, event: events.put(event)) as channel:
+        channel.wait_for_hello()
+        pid = channel.ask("start", name="sleep", words=["sleep", "600"], variables={}, folder=str(tmp_path))
+        channel.ask("end after", silence=0.3)
+        while events.get(timeout=20) != {"event": "lost"}:
+            pass
+        wait_until_dead([int(str(pid))])
+
+
+def test_a_program_gets_signals_and_is_alone_with_its_name() -> None:
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    command = [sys.executable, "-m", "lockstep.hosts.agent"]
+    with AgentChannel("here", command, lambda name, event: events.put(event)) as channel:
+        channel.wait_for_hello()
+        channel.ask("start", name="sleep", words=["sleep", "600"], variables={}, folder="/")
+        with pytest.raises(LockstepError, match="sleep runs already"):
+            channel.ask("start", name="sleep", words=["sleep", "600"], variables={}, folder="/")
+        assert channel.ask("signal", name="sleep", number=int(signal.SIGTERM)) is True
+        assert events.get(timeout=20) == {"event": "end", "program": "sleep", "code": -signal.SIGTERM}
 
 
 def test_a_host_is_reached_by_ssh_without_a_shell_of_ours() -> None:

@@ -21,9 +21,10 @@ DIGEST_SECONDS = 600.0
 
 @dataclass(frozen=True)
 class Payload:
-    """A file, or a folder with files, that every host needs at the same place."""
+    """A file, or a folder with files, that every host needs."""
 
-    place: Path
+    source: Path  # on this machine
+    place: Path  # on every host
     files: dict[str, tuple[int, str]]  # size and SHA-256 by name; the name of a single file is empty
 
     @cached_property
@@ -38,17 +39,18 @@ class Payload:
         return {name: [size, digest] for name, (size, digest) in self.files.items()}
 
     def find(self, name: str) -> Path:
-        return self.place / name if name else self.place
+        return self.source / name if name else self.source
 
 
-def read_payload(place: Path) -> Payload:
-    """Describes what is at a place of this machine. Raises LockstepError if nothing is."""
-    if place.is_file():
-        return Payload(place, {"": _describe(place)})
-    paths = sorted(path for path in place.rglob("*") if path.is_file() and not path.name.startswith("."))
+def read_payload(source: Path, place: Path | None = None) -> Payload:
+    """Describes what is on this machine; it goes to the same place on the hosts. Raises LockstepError if nothing is."""
+    if source.is_file():
+        return Payload(source, place or source, {"": _describe(source)})
+    paths = sorted(path for path in source.rglob("*") if path.is_file() and not path.name.startswith("."))
     if not paths:
-        raise LockstepError(f"There is nothing at {place}.", "Prepare it here: lockstep prepare CONFIG", code=2)
-    return Payload(place, {path.relative_to(place).as_posix(): _describe(path) for path in paths})
+        raise LockstepError(f"There is nothing at {source}.", "Prepare it here: lockstep prepare CONFIG", code=2)
+    files = {path.relative_to(source).as_posix(): _describe(path) for path in paths}
+    return Payload(source, place or source, files)
 
 
 def _describe(path: Path) -> tuple[int, str]:
