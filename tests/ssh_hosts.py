@@ -18,6 +18,8 @@ from lockstep.lab.emulated_network import EmulatedHost, EmulatedNetwork
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 PORT = 4444
+SLOW = "slow:phase=backward:ms=40"
+"""On every host: a test that looks at a training comes in time."""
 needs_sshd = [
     emulated_network,
     pytest.mark.skipif(SSHD is None or shutil.which("ssh") is None, reason="openssh-server is not installed"),
@@ -81,11 +83,15 @@ class SshHosts:
         logs = (self.folder / "state" / "jobs").glob("*.log")
         return max(logs, key=lambda path: path.stat().st_mtime).read_text()
 
-    def cut(self, host: EmulatedHost) -> None:
-        subprocess.run(["ip", "-n", host.namespace, "link", "set", "eth0", "down"], check=True)
-
-    def mend(self, host: EmulatedHost) -> None:
-        subprocess.run(["ip", "-n", host.namespace, "link", "set", "eth0", "up"], check=True)
+    @contextmanager
+    def cut(self, host: EmulatedHost) -> Iterator[None]:
+        """Cuts the cable of a host for the duration of the block."""
+        link = ["ip", "-n", host.namespace, "link", "set", "eth0"]
+        subprocess.run([*link, "down"], check=True)
+        try:
+            yield
+        finally:
+            subprocess.run([*link, "up"], check=True)
 
 
 def describe_process(pid: str) -> str:
@@ -133,7 +139,7 @@ def _start_sshd(host: EmulatedHost, keys: Path, private: list[Path], stack: Exit
         "UsePAM": "no",
         "PasswordAuthentication": "no",
         "PidFile": "none",
-        "SetEnv": f"PYTHONPATH={os.environ.get('PYTHONPATH', '')} HOME={private[0]}",
+        "SetEnv": f"PYTHONPATH={os.environ.get('PYTHONPATH', '')} HOME={private[0]} LOCKSTEP_FAULT={SLOW}",
     }
     config = keys / f"{host.name}.sshd"
     config.write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
@@ -163,11 +169,10 @@ def _wait_for_sshd(hosts: SshHosts) -> None:
 
 
 @contextmanager
-def launch(hosts: SshHosts, tiny: Tiny, run: Path, *words: str, fault: str = "") -> Iterator[subprocess.Popen[str]]:
+def launch(hosts: SshHosts, tiny: Tiny, run: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
     """Starts a launch on the machine without sshd: the process is the command itself."""
     hosts_file = hosts.folder / "hosts.txt"
     hosts_file.write_text("".join(f"{host.name} slots=1 port={PORT}\n" for host in hosts.members))
-    (hosts.folder / "faults").write_text(fault)
     own = ["launch", tiny.config, *words, "--on", "ssh", "--hosts", hosts_file, "--run", run]
     program = command(*own, "--ssh", shlex.join(hosts.ssh))
     process = subprocess.Popen(

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Tiny, children, lockstep, steps
+from conftest import Tiny, children, lockstep, steps, wait_until_dead
 from ssh_hosts import PORT, SshHosts, launch, needs_sshd, ssh_hosts
 
 pytestmark = needs_sshd
+RESTARTS = ("train.steps=200", "train.checkpoint_every=5", "train.evaluate_every=null", "train.restarts=3")
 LONG = ("train.steps=100000", "train.checkpoint_every=10", "train.evaluate_every=null")
-SLOWLY = "slow:phase=backward:ms=50"
 
 
 @pytest.fixture(scope="module")
@@ -119,19 +119,16 @@ def test_a_host_with_another_key_is_refused(tiny: Tiny, hosts: SshHosts, run: Pa
 @pytest.mark.slow
 def test_a_host_that_was_cut_is_named_and_comes_back(tiny: Tiny, hosts: SshHosts, run: Path) -> None:
     third = hosts.members[2]
-    settings = ("train.steps=60", "train.checkpoint_every=5", "train.evaluate_every=null", "train.stall_seconds=5")
-    with launch(hosts, tiny, run, *settings, fault=SLOWLY) as process:
+    with launch(hosts, tiny, run, *RESTARTS) as process:
         wait_until(lambda: len(read_steps(hosts, run)) > 10, process)
-        hosts.cut(third)
-        wait_until(lambda: "is lost" in hosts.read_log(), process)
-        assert hosts.list_leftovers(third), "it does not know yet that it is alone"
-        wait_until(lambda: not hosts.list_leftovers(third), process)
-        hosts.mend(third)
+        with hosts.cut(third):
+            wait_until(lambda: "is lost" in hosts.read_log(), process)
+            wait_until(lambda: not hosts.list_leftovers(third), process)
         out, err = process.communicate(timeout=200)
     assert process.returncode == 0, out + err
     assert "Host h3 (Worker 2) is lost." in err
     assert "Host h3 is back." in err
-    assert "finished at step 60" in out
+    assert "finished at step 200" in out
     assert read_steps(hosts, run, attempt=2)
     hosts.wait_until_clean()
 
@@ -141,26 +138,23 @@ def test_without_restarts_a_host_that_was_cut_ends_the_launch(tiny: Tiny, hosts:
     third = hosts.members[2]
     with launch(hosts, tiny, run, *LONG, "train.restarts=0") as process:
         wait_until(lambda: len(read_steps(hosts, run)) > 3, process)
-        hosts.cut(third)
-        _, err = process.communicate(timeout=100)
+        with hosts.cut(third):
+            _, err = process.communicate(timeout=100)
+            hosts.wait_until_clean()
     assert process.returncode == 1
     assert "Error: Host h3 (Worker 2) is lost." in err
     assert "No restart is left (train.restarts=0)." in err
-    hosts.wait_until_clean()
-    hosts.mend(third)
 
 
 @pytest.mark.slow
 def test_with_fewer_hosts_the_training_continues(tiny: Tiny, hosts: SshHosts, run: Path) -> None:
-    settings = ("train.steps=60", "train.checkpoint_every=5", "train.evaluate_every=null", "train.stall_seconds=5")
-    with launch(hosts, tiny, run, *settings, "--with", "least-nodes=2", fault=SLOWLY) as process:
+    with launch(hosts, tiny, run, *RESTARTS, "--with", "least-nodes=2") as process:
         wait_until(lambda: len(read_steps(hosts, run)) > 10, process)
-        hosts.cut(hosts.members[2])
-        out, err = process.communicate(timeout=200)
-    hosts.mend(hosts.members[2])
+        with hosts.cut(hosts.members[2]):
+            out, err = process.communicate(timeout=200)
     assert process.returncode == 0, out + err
     assert "The others continue without it" in err
-    assert "finished at step 60" in out
+    assert "finished at step 200" in out
     hosts.wait_until_clean()
 
 
@@ -168,13 +162,12 @@ def test_with_fewer_hosts_the_training_continues(tiny: Tiny, hosts: SshHosts, ru
 def test_without_its_first_host_the_launch_ends(tiny: Tiny, hosts: SshHosts, run: Path) -> None:
     with launch(hosts, tiny, run, *LONG) as process:
         wait_until(lambda: len(read_steps(hosts, run)) > 3, process)
-        hosts.cut(hosts.members[0])
-        _, err = process.communicate(timeout=100)
+        with hosts.cut(hosts.members[0]):
+            _, err = process.communicate(timeout=100)
+            hosts.wait_until_clean()
     assert process.returncode == 1
     assert "Error: Host h1 (Worker 0) is lost." in err
     assert "The launch ends, because its rendezvous is there." in err
-    hosts.wait_until_clean()
-    hosts.mend(hosts.members[0])
 
 
 @pytest.mark.slow

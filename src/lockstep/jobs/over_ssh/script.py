@@ -18,10 +18,10 @@ HEAD = """\
 #!/usr/bin/env bash
 # Job {name} over ssh: {hosts}.
 #
-# `lockstep launch --on ssh` runs exactly these commands, but through an agent on each host, which ends everything when the
-# connection ends. If you run this script yourself, end the processes on the hosts yourself, too. The agents also set
-# OMP_NUM_THREADS to the cores of each worker and, without --interface, GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME to the
-# network on the way to {first}.
+# `lockstep launch --on ssh` starts the same torchrun commands through an agent on each host, which ends everything when
+# the connection ends, and which sends files without rsync. If you run this script yourself, end the processes on the hosts
+# yourself, too. The agents also set OMP_NUM_THREADS to the cores of each worker and, without --interface,
+# GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME to the network on the way to {first}.
 set -eu
 
 # Only those who know this word can join. It goes through stdin: command lines are public.

@@ -60,6 +60,9 @@ def read_least_nodes(job: Job) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= len(job.hosts):
         remedy = f"Give a number from 1 to {len(job.hosts)}."
         raise LockstepError(f"--with least-nodes={text} does not fit {len(job.hosts)} hosts.", remedy, code=2)
+    if int(text) < len(job.hosts) and not job.restarts:
+        remedy = "Set train.restarts to 1 or more, or leave least-nodes out."
+        raise LockstepError("With train.restarts=0 nobody continues when a host is lost.", remedy, code=2)
     return int(text)
 
 
