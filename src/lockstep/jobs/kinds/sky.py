@@ -14,6 +14,7 @@ from lockstep.jobs.manifest import read_documents, write_manifest
 from lockstep.jobs.programs import asks, call, require_program
 
 CONFIG = "/tmp/lockstep.yaml"
+PACKAGE = "'lockstep-train[train,s3,gcs]'"
 RESOURCES = ("infra", "accelerators", "cpus", "memory", "instance_type", "disk_size")
 HEAD = """A task of SkyPilot. Written by `lockstep launch --on sky --print`. To start it:
   LOCKSTEP_SECRET="$(openssl rand -hex 32)" sky jobs launch --name {name} --secret LOCKSTEP_SECRET FILE
@@ -57,7 +58,7 @@ class SkyKind:
         if job.interface is not None:
             task["envs"] = {f"{name}_SOCKET_IFNAME": job.interface for name in ("GLOO", "NCCL")}
         if job.image is None:
-            task["setup"] = f"pip install {job.option('install') or "'lockstep-train[train,s3,gcs]'"}\n"
+            task["setup"] = f"pip install {job.option('install') or PACKAGE}\n"
         task["run"] = _write_run(job)
         return write_manifest(HEAD.format(name=job.name), [task], COMMENTS)
 

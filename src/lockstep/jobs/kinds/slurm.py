@@ -37,14 +37,10 @@ SCRIPT = """#!/bin/bash
 
 {secret}
 {network}
-# Near the time limit Slurm sends USR1 to this script. The workers get TERM, save and stop, and the job waits in the
-# queue again. A job that is preempted gets TERM from Slurm, which queues it again by itself.
-again=
-stop_and_requeue() {{
-    again=yes
-    scancel --signal=TERM "$SLURM_JOB_ID"
-}}
-trap stop_and_requeue USR1
+# The workers save and stop after TERM. Slurm sends it before it takes the nodes for a more important job, and scancel
+# sends it when USR1 says that the time limit is near. This script waits for them.
+trap 'scancel --signal=TERM "$SLURM_JOB_ID"' USR1
+trap : TERM
 
 srun --kill-on-bad-exit=1 {command} &
 step=$!
@@ -55,10 +51,10 @@ while kill -0 "$step" 2>/dev/null; do  # a signal ends `wait` early
     code=$?
 done
 
-# 75: train.max_hours has stopped the launch, and there are steps left.
-if [ "$code" = 75 ] || [ -n "$again" ]; then
-    scontrol requeue "$SLURM_JOB_ID"
-    exit 0
+# 143: stopped by TERM. 75: stopped by train.max_hours. The run has steps left, so the job waits in the queue again, unless
+# somebody has cancelled it.
+if [ "$code" = 143 ] || [ "$code" = 75 ]; then
+    scontrol --oneliner show job "$SLURM_JOB_ID" | grep -q JobState=RUNNING && scontrol requeue "$SLURM_JOB_ID"
 fi
 exit "$code"
 """

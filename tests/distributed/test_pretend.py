@@ -1,0 +1,77 @@
+"""A printed job is read back and run here: it trains as a plain run, with the variables that its platform injects."""
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from conftest import Tiny, command, emulated_network, lockstep, steps
+
+SETTINGS = ("train.steps=20", "model.dropout=0", "train.evaluate_every=null", "train.checkpoint_every=1000")
+SERVER = ("strategy.name=server", "strategy.servers=1")
+KUBERNETES = ("--on", "kubernetes", "--nodes", 2, "--image", "made/up:1", "--with", "claim=runs")
+
+
+@pytest.fixture(scope="module")
+def plain(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, int], list[float]]:
+    """The losses of a plain run, by workers and servers."""
+    folder = tmp_path_factory.mktemp("plain")
+    losses = {}
+    for workers, servers in ((2, 0), (4, 0), (2, 1)):
+        run = folder / f"{workers}-{servers}"
+        extra = [*SERVER, "--servers", servers] if servers else []
+        lockstep("train", tiny.config, *SETTINGS, *extra, "--workers", workers, "--run", run)
+        losses[workers, servers] = read_losses(run)
+    return losses
+
+
+def read_losses(run: Path) -> list[float]:
+    return [line["loss"] for line in steps(run)]
+
+
+def pretend(tiny: Tiny, folder: Path, *words: object, settings: tuple[str, ...] = ()) -> dict[str, object]:
+    """Runs `lockstep launch --pretend` in a folder of its own."""
+    all_words = command("launch", tiny.config, *SETTINGS, *settings, *words, "--name", "first", "--pretend", "--json")
+    result = subprocess.run(all_words, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
+    assert result.returncode == 0, result.stderr
+    facts = dict(json.loads(result.stdout))
+    assert facts["steps"] == 20
+    assert facts["emulated"] is ("local" not in words)
+    assert not list(folder.rglob("processes.json")), "a secret may be in them"
+    return facts
+
+
+@emulated_network
+@pytest.mark.parametrize(
+    ("words", "processes"),
+    [
+        pytest.param(("--on", "local", "--workers-per-node", 2), (2, 0), id="local", marks=pytest.mark.slow),
+        pytest.param(KUBERNETES, (2, 0), id="kubernetes"),
+        pytest.param((*KUBERNETES, "--plain"), (2, 0), id="indexed job"),
+        pytest.param(("--on", "sky", "--nodes", 2, "--with", "bucket=s3://made-up"), (2, 0), id="sky"),
+        pytest.param(("--on", "slurm", "--nodes", 2), (2, 0), id="slurm"),
+        pytest.param(("--on", "mpi", "--hosts", "192.0.2.4:2,192.0.2.5:2", "--interface", "ens5"), (4, 0), id="report 1"),
+        pytest.param(
+            ("--on", "vertex", "--nodes", 2, "--image", "made/up:1", "--with", "bucket=b", "--run", "/gcs/b/runs/first"),
+            (2, 1),
+            id="report 4",
+        ),
+    ],
+)
+def test_a_pretended_job_reaches_the_losses_of_a_plain_run(
+    tiny: Tiny,
+    tmp_path: Path,
+    plain: dict[tuple[int, int], list[float]],
+    words: tuple[object, ...],
+    processes: tuple[int, int],
+) -> None:
+    facts = pretend(tiny, tmp_path, *words, settings=SERVER if processes[1] else ())
+    run = tmp_path / str(facts["run"])
+    assert facts["workers"] == processes[0]
+    assert read_losses(run) == pytest.approx(plain[processes], rel=1e-4)
+    environment = json.loads((run / "environment.json").read_text())
+    hosts = {worker["host"] for worker in environment["workers"]}
+    assert len(hosts) == (1 if "local" in words else 2)
