@@ -12,7 +12,6 @@ from lockstep.cli.train_command import choose_workers
 from lockstep.config import build, load
 from lockstep.devices import pick_device
 from lockstep.errors import LockstepError, PortTaken
-from lockstep.files import write_json
 from lockstep.launch import fixed
 from lockstep.launch.engine import adopt_engine_environment
 from lockstep.launch.fixed import FixedLaunch

@@ -1,5 +1,5 @@
 """What the service of a run folder does for a client. It can add to journals and logs, write the client's part of a
-checkpoint that is being made, and read the state of a checkpoint. It can do nothing else, and accepts no other file name."""
+checkpoint that is being made, and read the state of a checkpoint. It does nothing else, and accepts no other file name."""
 
 import hashlib
 import os
