@@ -171,6 +171,16 @@ def test_without_its_first_host_the_launch_ends(tiny: Tiny, hosts: SshHosts, run
 
 
 @pytest.mark.slow
+def test_a_time_limit_ends_the_launch_and_is_no_failure(tiny: Tiny, hosts: SshHosts, run: Path) -> None:
+    with launch(hosts, tiny, run, *LONG, "train.max_hours=0.004", "train.restarts=3") as process:
+        _, err = process.communicate(timeout=200)
+    assert process.returncode == 0, err
+    assert "train.max_hours is nearly over" in err
+    assert not read_steps(hosts, run, attempt=2)
+    hosts.wait_until_clean()
+
+
+@pytest.mark.slow
 def test_another_terminal_follows_and_cancels(tiny: Tiny, hosts: SshHosts, run: Path) -> None:
     state = {"LOCKSTEP_STATE": str(hosts.folder / "state")}
     with launch(hosts, tiny, run, *LONG, "--name", "long") as process:

@@ -15,7 +15,7 @@ from lockstep.hosts.agent_channel import AgentChannel
 from lockstep.hosts.hosts_file import Host
 from lockstep.jobs.job import Job
 from lockstep.jobs.kind import State
-from lockstep.jobs.over_ssh.host_output import HostOutput
+from lockstep.jobs.over_ssh.host_output import TRACE, HostOutput
 from lockstep.jobs.over_ssh.launch_state import LaunchState, describe_own, read_launch_state, write_state
 from lockstep.jobs.over_ssh.script import parse_script, print_script
 from lockstep.jobs.over_ssh.send_files import PART_BYTES, read_payload, send_payload
@@ -166,10 +166,11 @@ def test_nothing_is_sent_to_a_full_disk(channel: AgentChannel, tmp_path: Path) -
 
 def test_torch_talks_to_the_file_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [
-        "Starting: 3 workers",
+        TRACE,
+        "KeyError: of Lockstep",
         "W1119 21:47:55.821081 12 torch/run.py:1] something",
         "[W1119 21:47:55.821081287 socket.cpp:207] [c10d] something else",
-        "Traceback (most recent call last):",
+        TRACE,
         '  File "run.py", line 1, in <module>',
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
         "=" * 60,
@@ -184,7 +185,10 @@ def test_torch_talks_to_the_file_only(tmp_path: Path, capsys: pytest.CaptureFixt
         output.write("node2", "\x1b[2Jdone", "stdout")
         output.say("The run is in h1:/runs/first.")
     shown = capsys.readouterr()
-    assert shown.err == "h1    | Starting: 3 workers\nh1    | step 3: loss 1.0\nThe run is in h1:/runs/first.\n"
+    assert (
+        shown.err
+        == f"h1    | {TRACE}\nh1    | KeyError: of Lockstep\nh1    | step 3: loss 1.0\nThe run is in h1:/runs/first.\n"
+    )
     assert shown.out == "node2 | [2Jdone\n"
     assert len((tmp_path / "log").read_text().splitlines()) == len(lines) + 2
 

@@ -35,7 +35,12 @@ class Agent:
 
     def __init__(self, answers: TextIO, actions: Mapping[str, Action]) -> None:
         self._programs = programs = Programs(self.send)
-        own: dict[str, Action] = {"start": programs.start, "signal": programs.signal, "end after": self.end_after}
+        own: dict[str, Action] = {
+            "start": programs.start,
+            "signal": programs.signal,
+            "end children": programs.end_children,
+            "end after": self.end_after,
+        }
         self._answers, self._actions, self._lock = answers, dict(actions) | own, threading.Lock()
         self._heard_at, self._is_limited = time.monotonic(), False
 

@@ -27,7 +27,8 @@ SSH_OPTIONS = (
     "-o",
     "ServerAliveCountMax=3",
 )
-"""Asks nothing, and a host key that is not known is an error whatever ~/.ssh/config says. A host that is silent for nine seconds is lost."""
+"""Asks nothing, and a host key that is not known is an error, whatever ~/.ssh/config says. A host that is silent for nine
+seconds is lost."""
 HELLO_SECONDS = 30.0
 NOISE_LINES = 200
 """How many lines a login script may print before the agent speaks."""

@@ -96,6 +96,19 @@ class Programs:
                 process.send_signal(number)
         return process is not None
 
+    def end_children(self, name: str) -> JsonValue:
+        """Kills the processes that a program has started itself. Returns how many there were."""
+        import psutil
+
+        process = self._running.get(name)
+        children: list[psutil.Process] = []
+        with suppress(psutil.NoSuchProcess):
+            children = [] if process is None else psutil.Process(process.pid).children()
+        for child in children:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+        return len(children)
+
 
 def _open(words: list[str], variables: Mapping[str, str], folder: str) -> subprocess.Popen[str]:
     """A session of its own: the program passes signals on to its own processes as it likes."""

@@ -10,8 +10,9 @@ from lockstep.notices import warn
 from lockstep.terminal_text import strip_controls
 
 TORCH_LINE = re.compile(r"\[?[IWE]\d{4} \d\d:\d\d:\d\d")
-"""How torch's own log begins a line. It goes to the file only, as does what follows until a line of another kind."""
+"""How torch's own log begins a line. It goes to the file only, as does what belongs to it."""
 TRACE = "Traceback (most recent call last):"
+"""Follows such a line when torchrun ends. One that follows another line is of Lockstep, and is shown."""
 RULE = "=" * 20
 """Begins the lines before and after torchrun's summary of failures."""
 
@@ -20,8 +21,9 @@ class HostOutput:
     """Writes lines to the file and, while there is one, to the terminal."""
 
     def __init__(self, path: Path, names: Sequence[str]) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
         self._file = path.open("a", encoding="utf-8", errors="replace", buffering=1)
+        path.chmod(0o600)
         self._width = max(map(len, names))
         self._is_quiet = dict.fromkeys(names, False)  # in the middle of torch's own lines
         self._is_summary = dict.fromkeys(names, False)  # in the middle of torchrun's summary
@@ -49,10 +51,10 @@ class HostOutput:
         if text.startswith(RULE):
             self._is_summary[host] = not self._is_summary[host]
             return True
-        if TORCH_LINE.match(text) or text.startswith(TRACE):
-            self._is_quiet[host] = True
-        elif text and not text.startswith(" ") and "Error:" not in text.partition(" ")[0]:
-            self._is_quiet[host] = False
+        continues = (
+            not text or text.startswith((" ", TRACE)) or text.partition(" ")[0].endswith(("Error:", "Exception:"))
+        )
+        self._is_quiet[host] = bool(TORCH_LINE.match(text)) or (self._is_quiet[host] and continues)
         return self._is_quiet[host] or self._is_summary[host]
 
     def _show(self, line: str, stream: TextIO | None) -> None:

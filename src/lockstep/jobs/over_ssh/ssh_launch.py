@@ -200,6 +200,9 @@ class SshLaunch:
             others = "continue without it" if running >= least else f"wait {RETURN_SECONDS / 60:.0f} minutes for it"
             self.output.say(f"The others {others}, from the last checkpoint.")
             self._returns += 1
+            self._ask_running(
+                WatchedHost.end_workers
+            )  # they would wait for the lost ones until train.stall_seconds are over
             threading.Thread(target=self._reconnect, args=(host,), daemon=True).start()
 
     def _reconnect(self, host: WatchedHost) -> None:
@@ -239,11 +242,15 @@ class SshLaunch:
             name = signal.Signals(self.signals[0]).name
             self.output.say(f"{name}: the workers save and stop. Once more ends them at once.")
             self._end_within(STOP_SECONDS)
-            running = [host for host in self._hosts.values() if host.state == HostState.RUNNING]
-            with ThreadPoolExecutor(max(1, len(running))) as pool:
-                list(pool.map(lambda host: host.send_signal(signal.SIGTERM), running))
+            self._ask_running(lambda host: host.send_signal(signal.SIGTERM))
         if len(self.signals) > 1:
             self._end_within(0)
+
+    def _ask_running(self, ask: Callable[[WatchedHost], None]) -> None:
+        """Asks all hosts at once whose torchrun runs."""
+        running = [host for host in self._hosts.values() if host.state == HostState.RUNNING]
+        with ThreadPoolExecutor(max(1, len(running))) as pool:
+            list(pool.map(ask, running))
 
     def _judge_end(self) -> None:
         """Raises SystemExit after a signal, and LockstepError if the training has failed."""
@@ -251,4 +258,5 @@ class SshLaunch:
             raise SystemExit(128 + self.signals[0])
         first = self._hosts[self.commands[0].host.name]
         if first.code != 0 or self._reason:
-            raise LockstepError(self._reason or f"The training on {first.name} has not finished.", RESUME)
+            remedy = f"{RESUME} All that torchrun has said is in {self.output.path}."
+            raise LockstepError(self._reason or f"The training on {first.name} has not finished.", remedy)
