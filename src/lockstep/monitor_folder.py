@@ -14,7 +14,6 @@ import socket
 import stat
 import tempfile
 import time
-from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -82,10 +81,9 @@ def read_start(pid: int) -> int | None:
 
 def make_monitor_folder(run: str) -> Path | None:
     """Returns the folder of this start of this run on this host, and makes it; None if it could be somebody else's."""
-    parent = MEMORY if os.access(MEMORY, os.W_OK) else Path(tempfile.gettempdir())
-    job = parent / f"lockstep-job-{os.getuid()}-{_digest(run, *_name_host())}"
+    job = _find_job_folder(run)
     folder = job / _digest(*environment_variables.name_launch())
-    _remove_leftovers(parent)
+    _remove_leftovers(job.parent)
     return folder if _make_own(job) and _make_own(folder) else None
 
 
@@ -104,15 +102,17 @@ def _remove_leftovers(parent: Path) -> None:
             job.rmdir()  # fails if it is not empty
 
 
-def remove_folders_of(pids: Collection[int]) -> None:
-    """Removes the folders whose workers were these processes, which were killed together with their monitor."""
-    for parent in {MEMORY, Path(tempfile.gettempdir())}:
-        for folder in parent.glob(f"lockstep-job-{os.getuid()}-*/*/"):
-            workers = read_workers(folder)
-            if workers and all(worker.process.pid in pids and not worker.process.is_alive() for worker in workers):
-                shutil.rmtree(folder, ignore_errors=True)
-                if not any(path.is_dir() for path in folder.parent.iterdir()):
-                    shutil.rmtree(folder.parent, ignore_errors=True)
+def remove_job_folder(run: str) -> None:
+    """Removes all folders of a run on this host, whose workers and monitors were killed."""
+    shutil.rmtree(_find_job_folder(run), ignore_errors=True)
+
+
+def _find_job_folder(run: str) -> Path:
+    return _find_parent() / f"lockstep-job-{os.getuid()}-{_digest(run, *_name_host())}"
+
+
+def _find_parent() -> Path:
+    return MEMORY if os.access(MEMORY, os.W_OK) else Path(tempfile.gettempdir())
 
 
 def _is_locked(path: Path) -> bool:

@@ -123,7 +123,7 @@ def test_a_host_that_was_cut_is_named_and_comes_back(tiny: Tiny, hosts: SshHosts
         wait_until(lambda: len(read_steps(hosts, run)) > 10, process)
         with hosts.cut(third):
             wait_until(lambda: "is lost" in hosts.read_log(), process)
-            wait_until(lambda: not hosts.list_leftovers(third), process)
+            wait_until(lambda: not hosts.list_leftovers(third, is_cut=True), process)
         out, err = process.communicate(timeout=200)
     assert process.returncode == 0, out + err
     assert "Host h3 (Worker 2) is lost." in err
@@ -140,7 +140,7 @@ def test_without_restarts_a_host_that_was_cut_ends_the_launch(tiny: Tiny, hosts:
         wait_until(lambda: len(read_steps(hosts, run)) > 3, process)
         with hosts.cut(third):
             _, err = process.communicate(timeout=100)
-            hosts.wait_until_clean()
+            hosts.wait_until_clean(third)
     assert process.returncode == 1
     assert "Error: Host h3 (Worker 2) is lost." in err
     assert "No restart is left (train.restarts=0)." in err
@@ -152,6 +152,7 @@ def test_with_fewer_hosts_the_training_continues(tiny: Tiny, hosts: SshHosts, ru
         wait_until(lambda: len(read_steps(hosts, run)) > 10, process)
         with hosts.cut(hosts.members[2]):
             out, err = process.communicate(timeout=200)
+            hosts.wait_until_clean(hosts.members[2])
     assert process.returncode == 0, out + err
     assert "The others continue without it" in err
     assert "finished at step 200" in out
@@ -164,7 +165,7 @@ def test_without_its_first_host_the_launch_ends(tiny: Tiny, hosts: SshHosts, run
         wait_until(lambda: len(read_steps(hosts, run)) > 3, process)
         with hosts.cut(hosts.members[0]):
             _, err = process.communicate(timeout=100)
-            hosts.wait_until_clean()
+            hosts.wait_until_clean(hosts.members[0])
     assert process.returncode == 1
     assert "Error: Host h1 (Worker 0) is lost." in err
     assert "The launch ends, because its rendezvous is there." in err

@@ -13,9 +13,9 @@ from typing import IO
 from pydantic import JsonValue
 
 from lockstep.errors import LockstepError
-from lockstep.hosts.process_tree import kill_descendants, list_descendants
+from lockstep.hosts.process_tree import kill_descendants
 from lockstep.launch.run_all import DIE_WITH_PARENT
-from lockstep.monitor_folder import remove_folders_of
+from lockstep.monitor_folder import remove_job_folder
 
 Send = Callable[[Mapping[str, object]], None]
 MOST_CHARACTERS = 4_000
@@ -31,15 +31,20 @@ class Programs:
         self._send = send
         self._running: dict[str, subprocess.Popen[str]] = {}
         self._temporary: str | None = None
+        self._runs: set[str] = set()
 
-    def start(self, name: str, words: list[str], variables: dict[str, str], folder: str) -> JsonValue:
-        """Starts a program in a folder, which is made if it does not exist. Returns its process number."""
+    def start(
+        self, name: str, words: list[str], variables: dict[str, str], folder: str, run: str | None = None
+    ) -> JsonValue:
+        """Starts a program in a folder, which is made if it does not exist. Returns its process number. If it trains a
+        `run`, what its workers keep in memory is removed at the end."""
         if name in self._running:
             raise LockstepError(f"{name} runs already.")
         Path(folder).mkdir(parents=True, exist_ok=True)
         if self._temporary is None:
             self._temporary = tempfile.mkdtemp(prefix="lockstep-agent-")
         variables = {"TMPDIR": self._temporary, **variables}
+        self._runs |= set() if run is None else {run}
         started: list[subprocess.Popen[str] | OSError] = []
         is_started = threading.Event()
 
@@ -65,9 +70,9 @@ class Programs:
 
     def end(self) -> None:
         """Ends all programs and what they have started, and removes their temporary files, also those in memory."""
-        pids = list_descendants()
         kill_descendants()
-        remove_folders_of(pids)
+        for run in self._runs:
+            remove_job_folder(run)
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
 

@@ -109,7 +109,7 @@ class SshLaunch:
         on_start()
         self._is_prepared = True
         for host in self._hosts.values():
-            host.start(self._secret, os.getcwd())
+            host.start(self._secret, os.getcwd(), self.job.run)
         while not self._is_finished():
             channel, event = self._next_event()
             if channel is not None:
@@ -232,7 +232,7 @@ class SshLaunch:
         self.output.say(f"Host {host.name} is back.")
         host.channel = channel
         try:
-            host.start(self._secret, os.getcwd())
+            host.start(self._secret, os.getcwd(), self.job.run)
         except LockstepError as error:
             self.output.say(str(error))
             self._note_loss(host)

@@ -39,12 +39,12 @@ class WatchedHost:
     def name(self) -> str:
         return self.command.host.name
 
-    def start(self, secret: dict[str, str], folder: str) -> None:
+    def start(self, secret: dict[str, str], folder: str, run: str) -> None:
         """Starts torchrun. The secret goes through the agent's pipe to the environment of the processes."""
         width = shutil.get_terminal_size().columns - len(self.name) - MARGIN
         variables = self.command.variables | self.variables | secret | {"COLUMNS": str(max(LEAST_COLUMNS, width))}
         words: list[JsonValue] = list(self.command.words)
-        self.channel.ask("start", name=PROGRAM, words=words, variables=dict(variables), folder=folder)
+        self.channel.ask("start", name=PROGRAM, words=words, variables=dict(variables), folder=folder, run=run)
         self.state, self.code = HostState.RUNNING, None
         threading.Thread(target=self._keep_alive, args=(self.channel,), daemon=True).start()
 
