@@ -61,7 +61,7 @@ def _set_secret(job: Job) -> list[str]:
         return ["# The secret of this job: a file that every machine has at this path.", *_export_file(job.secret_file)]
     return [
         "# The secret of this job. mpirun passes it on through its own connections, not in a command line.",
-        f"export LOCKSTEP_SECRET={job.make_secret}",
+        job.secret_commands,
     ]
 
 

@@ -119,7 +119,7 @@ def _export_secret(job: Job) -> str:
         return f"# The secret of this job.\nexport LOCKSTEP_SECRET_FILE={shlex.quote(job.secret_file)}"
     return (
         "# A new secret for every start, by which the workers know each other. srun passes it on, not in a command line.\n"
-        f"export LOCKSTEP_SECRET={job.make_secret}"
+        f"{job.secret_commands}"
     )
 
 
