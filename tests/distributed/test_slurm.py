@@ -56,9 +56,14 @@ def test_a_preempted_job_saves_waits_and_continues(cluster: SlurmCluster, tiny: 
     assert read_state(cluster, "first") == "finished", "by its journal, because Slurm knows no such job"
 
 
-def test_a_job_is_cancelled(cluster: SlurmCluster, tiny: Tiny, tmp_path: Path) -> None:
+def test_near_the_time_limit_a_job_saves_and_waits_and_it_can_be_cancelled(cluster: SlurmCluster, tiny: Tiny, tmp_path: Path) -> None:
     run = tmp_path / "second"
-    launch(cluster, tiny, run, 100_000)
+    number = launch(cluster, tiny, run, 100_000)
+    cluster.run("scancel", "--batch", "--signal=USR1", number)  # as Slurm does near the limit
+    wait_until(lambda: "Restarts=1" in cluster.run("scontrol", "show", "job", number), "it was queued again")
+    assert [stop["signal"] for stop in read(run / "journal").of("stop")] == ["SIGTERM"]
+    cluster.run("scontrol", "update", f"JobId={number}", "StartTime=now")
+    wait_until(lambda: len(read(run / "journal").of("run")) == 2, "it trains again")
     cluster.lockstep("jobs", "cancel", "second")
     wait_until(lambda: read_state(cluster, "second") == "cancelled", "it has ended")
     table = cluster.lockstep("jobs", "list")

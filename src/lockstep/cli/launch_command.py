@@ -213,7 +213,7 @@ def _read_hosts(
 def shorten(job: "Job") -> "Job":
     """Returns the job as it is pretended: a run of its own, and few steps unless the user chose their number."""
     steps = () if any(word.startswith("train.steps=") for word in job.settings) else (f"train.steps={PRETENDED_STEPS}",)
-    return replace(job, settings=(*job.settings, *steps), run=f"{job.run.rstrip('/')}-pretend")
+    return replace(job, settings=(*job.settings, *steps), run=f"{job.run.rstrip('/')}-pretend/run")
 
 
 def _print_text(kind: "Kind", job: "Job", as_json: bool) -> None:
@@ -247,11 +247,11 @@ def _submit(kind: "Kind", job: "Job", as_json: bool, stays: bool) -> None:
 
 def _pretend(kind: "Kind", facts: "KindFacts", job: "Job", as_json: bool) -> None:
     from lockstep.cli.common import print_json, print_text
-    from lockstep.jobs.pretend import can_emulate, find_trial_folder, pretend
+    from lockstep.jobs.pretend import can_emulate, make_trial_folder, pretend
     from lockstep.notices import warn
 
     processes = kind.parse(kind.print_job(job))
-    folder, run = find_trial_folder(job.name, job.run, processes)
+    folder, run = make_trial_folder(job.run, processes)
     emulates = can_emulate() and kind.name != "local"
     nodes = 1 + max(process.node for process in processes)
     where = f"{nodes} emulated host{'s' * (nodes != 1)}" if emulates else "this machine, without emulated hosts"

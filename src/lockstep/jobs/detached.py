@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 from lockstep.errors import LockstepError
@@ -15,15 +14,14 @@ from lockstep.jobs.record import log_file
 from lockstep.run import environment_variables
 
 
-def start_detached(kind: str, job: Job, script: str, variables: Mapping[str, str] | None = None) -> Submission:
+def start_detached(kind: str, job: Job, script: str) -> Submission:
     """Runs a script with bash in a session of its own."""
     log = log_file(job.name)
-    environment = environment_variables.copy_without_secret() | dict(variables or {})
     with log.open("ab") as output:
         os.chmod(log, 0o600)
         process = subprocess.Popen(
             ["bash", "-c", script, job.name],
-            env=environment,
+            env=environment_variables.copy_without_secret(),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

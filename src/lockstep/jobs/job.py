@@ -1,5 +1,6 @@
 """What is to be trained, and on how many machines: the same description for every kind of cluster."""
 
+import shlex
 from dataclasses import dataclass
 
 from lockstep.errors import LockstepError
@@ -43,6 +44,15 @@ class Job:
         """What follows `lockstep` in the command of every worker."""
         limit = [] if self.max_hours is None else [f"train.max_hours={self.max_hours:g}"]
         return ["train", self.config, *self.settings, *limit, "--run", self.run]
+
+    @property
+    def secret_commands(self) -> str:
+        """Lines of a shell script that make a new random secret. openssl may be missing on a machine, Python is not."""
+        program = "import secrets; print(secrets.token_hex(32))"
+        return (
+            f"LOCKSTEP_SECRET=\"$({shlex.quote(self.python)} -c '{program}')\" || exit\n"
+            "export LOCKSTEP_SECRET"
+        )
 
     def option(self, name: str) -> str | None:
         """Returns an option of this kind of cluster; None where the user did not give it."""

@@ -7,6 +7,7 @@ run beside each other, and all names are this machine.
 import json
 import re
 import secrets
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -19,6 +20,8 @@ from lockstep.lab.emulated_network import EmulatedNetwork, check_can_emulate
 from lockstep.launch.run_all import Program, run_all
 from lockstep.remote.place import working_folder
 
+MARK = "pretended"
+"""A file in the folder of a trial: what is there may be removed."""
 LOOPBACK = "127.0.0.1"
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
@@ -32,19 +35,19 @@ def can_emulate() -> bool:
     return True
 
 
-def find_trial_folder(name: str, run: str, processes: Sequence[Process]) -> tuple[Path, str]:
-    """Returns the folder for the files of a trial, and where its run is on this machine."""
-    mounted = {path for process in processes for path, source in process.mounts.items() if not source}
-    folder = working_folder(run) if not any(_is_below(run, path) for path in mounted) else Path("runs") / Path(run).name
-    folder = folder.with_name(f"{folder.name}-files").absolute()
-    for path in mounted:
-        if _is_below(run, path):
-            return folder, str(_find_mount(folder, path) / Path(run).relative_to(path))
-    return folder, run
-
-
-def _is_below(run: str, path: str) -> bool:
-    return Path(run).is_relative_to(path)
+def make_trial_folder(run: str, processes: Sequence[Process]) -> tuple[Path, str]:
+    """Returns a new folder for the files of a trial, and where its run is on this machine. An earlier trial there is
+    removed. `run` is the folder `run` in a folder for the trial, or an address."""
+    mounts = {path for process in processes for path, source in process.mounts.items() if not source}
+    path = next((path for path in mounts if Path(run).is_relative_to(path)), None)
+    place = working_folder(run).parent if path is None else Path("runs") / Path(run).parent.name
+    place = place.absolute()
+    if place.exists() and not (place / MARK).exists():
+        raise LockstepError(f"{place} is in the way of the trial.", "Remove or rename it.", code=2)
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True, mode=0o700)
+    (place / MARK).touch()
+    return place, run if path is None else str(_find_mount(place, path) / Path(run).relative_to(path))
 
 
 def _find_mount(folder: Path, path: str) -> Path:

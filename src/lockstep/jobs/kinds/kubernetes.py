@@ -29,7 +29,6 @@ COMMENTS = {
     "activeDeadlineSeconds": "--max-hours, and ten minutes to save and close",
     "runtimePatches": "The volume for the run, in the pods of the runtime",
     "secretKeyRef": "By reference: the secret itself is never written here",
-    "podFailurePolicy": "75: --max-hours is over, and there are steps left",
 }
 
 
@@ -61,7 +60,11 @@ class KubernetesKind:
         secret = make_secret_environment()["LOCKSTEP_SECRET"]
         what = "job" if job.option("plain") == "yes" else "trainjob"
         call(["kubectl", "create", "secret", "generic", job.name, "--from-file=secret=/dev/stdin"], secret)
-        call(["kubectl", "apply", "-f", "-"], text)
+        try:
+            call(["kubectl", "create", "-f", "-"], text)
+        except LockstepError:
+            asks(["kubectl", "delete", "secret", job.name])
+            raise
         return Submission(self.name, job.name, f"{what}/{job.name}", job.run, time.time())
 
     def read_state(self, submission: Submission) -> State:
@@ -149,14 +152,12 @@ def _describe_plain(job: Job, pods: Containers) -> list[dict[str, object]]:
         container["volumeMounts"] = pods.volume_mounts
         pod["volumes"] = pods.volumes
     names: dict[str, object] = {"clusterIP": "None", "publishNotReadyAddresses": True}
-    on_exit = {"containerName": "node", "operator": "In", "values": [75]}
     spec = {
         "completionMode": "Indexed",
         "completions": nodes,
         "parallelism": nodes,
         "backoffLimit": RESTARTS * nodes,
         **_limit_time(job),
-        "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": on_exit}]},
         "template": {"spec": pod},
     }
     metadata = {"name": job.name}

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from lockstep.errors import LockstepError
 from lockstep.hosts.hosts_file import Host, read_hosts
-from lockstep.job_secret import make_secret_environment
 from lockstep.jobs.detached import end_detached, read_detached_logs, read_detached_state, start_detached
 from lockstep.jobs.job import Job
 from lockstep.jobs.kind import Process, State, Submission
 from lockstep.jobs.kinds.local import make_absolute
+from lockstep.jobs.programs import require_program
 from lockstep.jobs.shell_script import Call, record_calls
 from lockstep.run import environment_variables
 
@@ -37,14 +37,14 @@ class MpiKind:
         return "\n".join([f"# {job.workers} workers on {len(job.hosts)} machines, by ssh.", *lines]) + "\n"
 
     def parse(self, text: str) -> list[Process]:
-        calls = record_calls(text, ("mpirun",), {"LOCKSTEP_SECRET": ""})
+        calls = record_calls(text, ("mpirun",), {})
         if len(calls) != 1:
             raise LockstepError("The script does not call mpirun once.", "Print it again with --print.", code=2)
         return spread_processes(calls[0])
 
     def submit(self, job: Job) -> Submission:
-        secret = {} if job.secret_file else make_secret_environment()
-        return start_detached(self.name, job, self.print_job(job), secret)
+        require_program("mpirun")
+        return start_detached(self.name, job, self.print_job(job))
 
     def read_state(self, submission: Submission) -> State:
         return read_detached_state(submission)
@@ -61,7 +61,7 @@ def _set_secret(job: Job) -> list[str]:
         return ["# The secret of this job: a file that every machine has at this path.", *_export_file(job.secret_file)]
     return [
         "# The secret of this job. mpirun passes it on through its own connections, not in a command line.",
-        'export LOCKSTEP_SECRET="${LOCKSTEP_SECRET:-$(openssl rand -hex 32)}"',
+        job.secret_commands,
     ]
 
 

@@ -1,8 +1,11 @@
 """SkyPilot: a task for any cloud, on spot machines that are replaced when they are taken away."""
 
+import json
 import os
+import shlex
 import time
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from lockstep.errors import LockstepError
@@ -20,6 +23,7 @@ HEAD = """A task of SkyPilot. Written by `lockstep launch --on sky --print`. To 
   LOCKSTEP_SECRET="$(openssl rand -hex 32)" sky jobs launch --name {name} --secret LOCKSTEP_SECRET FILE
 `sky jobs` replaces spot machines that are taken away, and the run continues from its last checkpoint."""
 COMMENTS = {
+    "mode": "Files are written here first and then to the bucket, which cannot rename folders.",
     "use_spot": "Cheap machines that may be taken away at any moment",
     "secrets": "The value is not written here: `--secret` takes it from the environment.",
     "setup": "Once on every machine; an image (--image) has it already",
@@ -69,8 +73,6 @@ class SkyKind:
     def submit(self, job: Job) -> Submission:
         require_program("sky")
         text = self.print_job(job)
-        from tempfile import TemporaryDirectory
-
         with TemporaryDirectory(prefix="lockstep-") as folder:
             path = Path(folder) / f"{job.name}.yaml"
             path.write_text(text, encoding="utf-8")
@@ -80,11 +82,10 @@ class SkyKind:
         return Submission(self.name, job.name, job.name, job.run, time.time())
 
     def read_state(self, submission: Submission) -> State:
-        answer = asks(["sky", "jobs", "queue", "--all"])
-        lines = [line.split() for line in (answer or "").splitlines() if submission.id in line.split()]
-        if not lines:
-            return judge_run(submission)
-        return next((STATES[word] for word in reversed(lines[0]) if word in STATES), State.FAILED)
+        answer = asks(["sky", "jobs", "queue", "--all", "--output", "json"])
+        records = json.loads(answer) if answer else []
+        status = next((one.get("status") for one in records if one.get("job_name") == submission.id), None)
+        return judge_run(submission) if status is None else STATES.get(status, State.FAILED)
 
     def read_logs(self, submission: Submission) -> str:
         return call(["sky", "jobs", "logs", "--name", submission.id, "--no-follow"])
@@ -104,13 +105,11 @@ def _list_mounts(job: Job) -> dict[str, object]:
             f"--run {job.run} is no folder below a bucket.", "Write it as /runs/first, or as s3://bucket/first.", code=2
         )
     bucket = job.require_option("bucket", f"The bucket for {folder.parent}")
-    mounts[str(folder.parent)] = {"source": bucket, "mode": "MOUNT"}
+    mounts[str(folder.parent)] = {"source": bucket, "mode": "MOUNT_CACHED"}
     return mounts
 
 
 def _write_run(job: Job) -> str:
-    import shlex
-
     command, _, *rest = job.train_words
     return (
         'torchrun --nnodes "$SKYPILOT_NUM_NODES" --node-rank "$SKYPILOT_NODE_RANK" \\\n'
@@ -125,6 +124,8 @@ def parse_task(task: dict[str, Any]) -> list[Process]:
     SKYPILOT_NODE_IPS, SKYPILOT_NODE_RANK, SKYPILOT_NUM_NODES, SKYPILOT_NUM_GPUS_PER_NODE and SKYPILOT_TASK_ID."""
     nodes = int(task["num_nodes"])
     addresses = [f"10.128.0.{number}" for number in range(2, nodes + 2)]
+    accelerators = str(task["resources"].get("accelerators", ""))
+    gpus = (accelerators.partition(":")[2] or "1") if accelerators else "0"
     given = {name: str(value) for name, value in task.get("envs", {}).items()}
     for name, value in task.get("secrets", {}).items():
         given[name] = make_secret_environment()["LOCKSTEP_SECRET"] if value is None else str(value)
@@ -137,7 +138,7 @@ def parse_task(task: dict[str, Any]) -> list[Process]:
                 "SKYPILOT_NODE_IPS": "\n".join(addresses),
                 "SKYPILOT_NODE_RANK": str(node),
                 "SKYPILOT_NUM_NODES": str(nodes),
-                "SKYPILOT_NUM_GPUS_PER_NODE": "0",
+                "SKYPILOT_NUM_GPUS_PER_NODE": gpus,
                 "SKYPILOT_TASK_ID": f"sky-managed-2026-01-01-00-00-00-000000_{task['name']}_1-0",
             },
             node,

@@ -36,7 +36,7 @@ SCRIPT = """#!/bin/bash
 {flags}
 
 {secret}
-{network}
+{variables}
 # The workers save and stop after TERM. Slurm sends it before it takes the nodes for a more important job, and scancel
 # sends it when USR1 says that the time limit is near. This script waits for them.
 trap 'scancel --signal=TERM "$SLURM_JOB_ID"' USR1
@@ -68,13 +68,10 @@ class SlurmKind:
     def print_job(self, job: Job) -> str:
         command, config, *settings, option, run = job.train_words
         words = [command, make_absolute(config), *settings, option, make_absolute(run)]
-        network = ""
-        if job.interface is not None:
-            network = f"export GLOO_SOCKET_IFNAME={job.interface} NCCL_SOCKET_IFNAME={job.interface}\n"
         return SCRIPT.format(
             flags="\n".join(f"#SBATCH --{flag}" for flag in _list_flags(job)),
             secret=_export_secret(job),
-            network=network,
+            variables=_export_variables(job),
             command=shlex.join([job.python, "-m", "lockstep", *words]),
         )
 
@@ -122,8 +119,17 @@ def _export_secret(job: Job) -> str:
         return f"# The secret of this job.\nexport LOCKSTEP_SECRET_FILE={shlex.quote(job.secret_file)}"
     return (
         "# A new secret for every start, by which the workers know each other. srun passes it on, not in a command line.\n"
-        'export LOCKSTEP_SECRET="$(openssl rand -hex 32)"'
+        f"{job.secret_commands}"
     )
+
+
+def _export_variables(job: Job) -> str:
+    lines = ""
+    if job.interface is not None:
+        lines += f"export GLOO_SOCKET_IFNAME={job.interface} NCCL_SOCKET_IFNAME={job.interface}\n"
+    if cores := job.option("cpus-per-task"):
+        lines += f"export SRUN_CPUS_PER_TASK={cores}  # since version 22.05 srun does not take it from the job\n"
+    return lines
 
 
 def _output_file(job: Job) -> str:
@@ -134,20 +140,20 @@ def _output_file(job: Job) -> str:
 def _list_flags(job: Job) -> list[str]:
     """Returns the options of sbatch, with comments."""
     tasks = job.workers + job.servers
-    per_node = math.ceil(tasks / job.nodes)
-    flags = [
-        f"job-name={job.name}",
-        f"nodes={job.nodes}",
-        f"ntasks={tasks}              # {job.workers} workers, {job.servers} servers",
-        f"ntasks-per-node={per_node}     # at most",
-        f"output={_output_file(job)}",
-        "open-mode=append      # a job that was queued again continues the file",
-        "requeue               # after a preemption or the failure of a node",
-        f"signal=B:USR1@{SAVE_SECONDS}   # seconds before the time limit",
-    ]
+    flags = {
+        f"job-name={job.name}": "",
+        f"nodes={job.nodes}": "",
+        f"ntasks={tasks}": f"{job.workers} workers, {job.servers} servers",
+        f"ntasks-per-node={math.ceil(tasks / job.nodes)}": "at most",
+        f"output={_output_file(job)}": "",
+        "open-mode=append": "a job that was queued again continues the file",
+        "requeue": "after a preemption or the failure of a node",
+        f"signal=B:USR1@{SAVE_SECONDS}": "seconds before the time limit",
+    }
     if job.max_hours is not None:
-        flags.append(f"time={math.ceil(job.max_hours * 60) + START_MINUTES}              # minutes")
-    return flags + [f"{key}={value}" for key, value in job.options]
+        flags[f"time={math.ceil(job.max_hours * 60) + START_MINUTES}"] = "minutes"
+    own = [f"{key}={value}" for key, value in job.options]
+    return [f"{flag:<22} # {comment}" if comment else flag for flag, comment in flags.items()] + own
 
 
 def _spread_tasks(nodes: int, tasks: int) -> list[int]:
