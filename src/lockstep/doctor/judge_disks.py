@@ -55,4 +55,4 @@ def judge_sharing(first: str, seen: Mapping[str, bool]) -> list[Finding]:
     return [Finding(Level.WARN, "run folder", blind[0], sentence, REMEDY)]
 
 
-REMEDY = "Use a shared file system or an object store (--run s3://...)."
+REMEDY = "It will be on the first machine only, and the others send to it. A shared one or an object store outlives that machine."

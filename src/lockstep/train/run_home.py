@@ -28,7 +28,7 @@ from lockstep.run import environment_variables, outbox
 from lockstep.run.checkpoint import Checkpoint, list_all
 from lockstep.run.directory import RunDirectory
 from lockstep.run.journal import worker_file
-from lockstep.run_service.client import RunClient, ServiceAddress, fetch_file
+from lockstep.run_service.run_client import RunClient, ServiceAddress, fetch_file
 from lockstep.run_service.service import ServiceProcess
 from lockstep.run_service.shipper import RemoteStreams, Shipper, send_earlier
 from lockstep.run_service.streams import Streams
@@ -39,6 +39,7 @@ LOOK_SECONDS = 1.0
 """How long a worker looks for the first worker's file."""
 ANSWER_SECONDS = 120.0
 FETCHED = "fetched"
+SEEN = ".seen-"
 
 
 class RunState(TypedDict):
@@ -77,11 +78,11 @@ class RunHome:
         self.own = self.run
         if self.service is not None:
             self.own = RunDirectory(
-                self._join_remotely(self.service, team.rank, outbox.Membership(run_id, self.service.host, launch))
+                self._join_remotely(self.service, team.rank, outbox.OutboxMember(run_id, self.service.host, launch))
             )
         return self.own
 
-    def _join_remotely(self, service: ServiceAddress, rank: int, member: outbox.Membership) -> Path:
+    def _join_remotely(self, service: ServiceAddress, rank: int, member: outbox.OutboxMember) -> Path:
         folder = self.run.path
         with locked(folder / f"{outbox.NAME}.lock"), RunClient(service) as client:
             own, streams = outbox.join_run(folder, member), RemoteStreams(client)
@@ -195,7 +196,7 @@ def find_home(team: Team, run: RunDirectory, config: RunConfig) -> tuple[RunHome
     if home.is_shared:
         return home, config
     state = team.primary_does(lambda: dict(read_state(run)))
-    failure = None if sees[team.rank] else check_local_copy(run, state)
+    failure = team.all_do(lambda: None if sees[team.rank] else check_local_copy(run, state))
     for sentence in filter(None, team.gather(failure)):
         raise LockstepError(sentence, "Start the first worker there, or move that folder away.", code=2)
     service = _start_service(team, home, run)
@@ -226,6 +227,8 @@ def _take_home(run: RunDirectory) -> None:
                 f"{run.path / outbox.NAME}.",
                 code=2,
             )
+    for leftover in run.path.glob(f"{SEEN}*"):
+        leftover.unlink(missing_ok=True)
     streams = Streams(run)
     streams.end_all()
     if member is not None:
@@ -235,7 +238,7 @@ def _take_home(run: RunDirectory) -> None:
 
 def _find_viewers(team: Team, run: RunDirectory) -> list[bool]:
     """Returns for each worker whether it sees the first worker's run folder."""
-    name = team.gather(f".seen-{secrets.token_hex(16)}")[0]
+    name = team.gather(f"{SEEN}{secrets.token_hex(16)}")[0]
     token = run.path / name
     team.all_do(lambda: token.touch() if team.primary else None)
     deadline = time.monotonic() + LOOK_SECONDS
