@@ -45,13 +45,14 @@ class PrivateDisks:
 
     @contextmanager
     def start(
-        self, network: EmulatedNetwork, words: list[str], fault: str = "", torchrun: bool = False, **more: str
+        self, network: EmulatedNetwork, words: list[str], fault: str = "", torchrun: bool = False
     ) -> Iterator[list[subprocess.Popen[str]]]:
         """Starts one worker on every host of the network."""
         with ExitStack() as stack:
             processes = []
             for rank, host in enumerate(network.members):
-                own = {"LOCKSTEP_FAULT": fault, "OMP_NUM_THREADS": "1", "COLUMNS": "160", **more}
+                own = {"LOCKSTEP_FAULT": fault, "OMP_NUM_THREADS": "1", "COLUMNS": "160"}
+                own["LOCKSTEP_CACHE"] = str(self.mount / "cache")
                 program = [sys.executable, "-m", "lockstep"]
                 if torchrun:
                     program = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1", "--nnodes"]
@@ -82,10 +83,9 @@ class PrivateDisks:
         code: int | None = 0,
         fault: str = "",
         torchrun: bool = False,
-        **more: str,
     ) -> list[str]:
         """Trains to the end; returns what each host said."""
-        with self.start(network, words, fault, torchrun, **more) as processes:
+        with self.start(network, words, fault, torchrun) as processes:
             said = ["".join(process.communicate(timeout=200)) for process in processes]
             codes = [process.returncode for process in processes]
         assert code is None or codes == [code] * len(codes), "\n\n".join(said)

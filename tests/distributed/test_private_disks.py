@@ -157,12 +157,11 @@ def test_a_host_without_the_state_of_the_run_cannot_be_the_first(disks: PrivateD
 
 def test_a_run_on_an_object_store_needs_no_shared_cache(disks: PrivateDisks, tiny: Tiny, tmp_path: Path) -> None:
     url = f"file://{tmp_path}/store/first"
-    cache = {"LOCKSTEP_CACHE": str(disks.mount / "cache")}
     words = disks.make_words(*SETTINGS, "strategy.name=sharded", run=url)
     with EmulatedNetwork(2) as network:
-        disks.train(network, words, code=None, fault="kill:phase=forward:step=15:rank=1", **cache)
+        disks.train(network, words, code=None, fault="kill:phase=forward:step=15:rank=1")
         shutil.rmtree(disks.find(1) / "cache")  # the first host is another machine now
-        said = disks.train(network, words, **cache)
+        said = disks.train(network, words)
     assert re.search("Continuing from step [48]", said[0])
     (folder,) = (disks.find(1) / "cache" / "runs").glob("*first*")
     check_same(folder, train_whole(tiny, tmp_path / "whole", "strategy.name=sharded"), 16)

@@ -23,9 +23,9 @@ from lockstep.run.directory import RunDirectory
 from lockstep.run.outbox import OutboxMember
 from lockstep.run.retention import keep_best_and_last
 from lockstep.run_service.run_client import PartSender, RunClient, ServiceAddress, fetch_file
-from lockstep.run_service.signed_connection import GREETING, MOST_HEADER_BYTES, NONCE_BYTES
 from lockstep.run_service.service import MOST_STRANGERS, ServiceProcess
 from lockstep.run_service.shipper import RemoteStreams, Shipper, send_earlier
+from lockstep.run_service.signed_connection import GREETING, MOST_HEADER_BYTES, NONCE_BYTES
 from lockstep.run_service.streams import Streams
 from lockstep.train.checkpoint_parts import SaveFailed, complete, write_part
 

@@ -78,6 +78,10 @@ class RunClient:
             raise OSError(number if isinstance(number, int) else errno.EIO, text)
         return answer, content
 
+    def set_timeout(self, seconds: float) -> None:
+        """Sets how long an answer may take."""
+        self._connection.set_timeout(seconds)
+
     def close(self) -> None:
         self._connection.close()
 

@@ -48,6 +48,9 @@ class RemoteStreams:
     def forget(self, name: str, stream: str) -> None:
         self._client.ask("forget", file=name, stream=stream)
 
+    def set_timeout(self, seconds: float) -> None:
+        self._client.set_timeout(seconds)
+
     def close(self) -> None:
         self._client.close()
 
@@ -101,10 +104,15 @@ class Shipper:
         return [name for name in written if name in self._own_files or (self._sends_others and _is_shared(name))]
 
     def close(self, is_done: bool) -> None:
-        """Sends the rest. When the training `is_done`, it raises OSError if that is not possible, and removes the journal."""
+        """Sends the rest. When the training `is_done`, it removes the journal, or raises OSError if something could not be
+        sent. Otherwise it does not try for long: the others wait for the end of this process."""
         self._is_closing.set()
-        self._thread.join()
+        self._thread.join(None if is_done else CLOSE_SECONDS)
+        if self._thread.is_alive():
+            return
         try:
+            if self._streams is not None and not is_done:
+                self._streams.set_timeout(CLOSE_SECONDS)
             self._send_all(is_last=True, seconds=self._service.seconds if is_done else 0.0)
             for name in self._own_files if is_done else ():  # nobody writes to the journal any more
                 if self._streams is not None and name in self._counts and name.endswith(".jsonl"):

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO, TypedDict
+from typing import TYPE_CHECKING, Any, TextIO, TypedDict
 
 from lockstep import heartbeat
 from lockstep.config import RunConfig
@@ -32,8 +32,10 @@ from lockstep.run_service.run_client import RunClient, ServiceAddress, fetch_fil
 from lockstep.run_service.service import ServiceProcess
 from lockstep.run_service.shipper import RemoteStreams, Shipper, send_earlier
 from lockstep.run_service.streams import Streams
-from lockstep.team import Team
 from lockstep.train.choices import read_choices
+
+if TYPE_CHECKING:
+    from lockstep.team import Team
 
 LOOK_SECONDS = 1.0
 """How long a worker looks for the first worker's file."""
@@ -72,7 +74,7 @@ class RunHome:
     _shipper: Shipper | None = None
     _hold: TextIO | None = None
 
-    def join(self, team: Team, run_id: str, launch: str) -> RunDirectory:
+    def join(self, team: "Team", run_id: str, launch: str) -> RunDirectory:
         """Called when the records of this launch are written. Returns the folder for journal and log of this worker. Lines
         that this host has left over from earlier launches are in the run folder afterwards."""
         self.own = self.run
@@ -119,7 +121,7 @@ class RunHome:
             self.process.close()
             self.process = None
 
-    def fetch(self, team: Team, checkpoint: Checkpoint) -> Checkpoint:
+    def fetch(self, team: "Team", checkpoint: Checkpoint) -> Checkpoint:
         """Called by all workers together: returns the checkpoint, with its state in a folder of this host. It takes turns,
         so that a slow network does not look like a lost worker."""
         if self.is_shared:
@@ -148,7 +150,7 @@ class RunHome:
         assert self.own is not None
         return self.own.path / FETCHED / checkpoint.path.name
 
-    def drop_copy(self, team: Team) -> None:
+    def drop_copy(self, team: "Team") -> None:
         """Called by all workers together: removes what `fetch` has fetched, when all have read it."""
         if not self.is_shared:
             team.gather(None)
@@ -183,7 +185,7 @@ def _fetch_state(service: ServiceAddress, checkpoint: Checkpoint, copy: Path) ->
         partial.rename(copy)
 
 
-def find_home(team: Team, run: RunDirectory, config: RunConfig) -> tuple[RunHome, RunConfig]:
+def find_home(team: "Team", run: RunDirectory, config: RunConfig) -> tuple[RunHome, RunConfig]:
     """Finds out which workers see the first worker's run folder, and starts its service if some do not. Called by all
     workers, when the first one has the lock of the run. Returns the config with the first worker's version of the data
     preparation, which follows from the run folder."""
@@ -236,7 +238,7 @@ def _take_home(run: RunDirectory) -> None:
         outbox.leave(run.path)
 
 
-def _find_viewers(team: Team, run: RunDirectory) -> list[bool]:
+def _find_viewers(team: "Team", run: RunDirectory) -> list[bool]:
     """Returns for each worker whether it sees the first worker's run folder."""
     name = team.gather(f"{SEEN}{secrets.token_hex(16)}")[0]
     token = run.path / name
@@ -269,7 +271,7 @@ def check_local_copy(run: RunDirectory, home: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _start_service(team: Team, home: RunHome, run: RunDirectory) -> ServiceAddress:
+def _start_service(team: "Team", home: RunHome, run: RunDirectory) -> ServiceAddress:
     """Starts the service on the first worker's host, and tells all workers where it is. Its key follows from the secret of
     the job, if there is one, and from something random."""
     noise = team.gather(secrets.token_hex(32))[0]
