@@ -45,22 +45,29 @@ class PrivateDisks:
 
     @contextmanager
     def start(
-        self, network: EmulatedNetwork, words: list[str], fault: str = "", torchrun: bool = False, **more: str
+        self, network: EmulatedNetwork, words: list[str], fault: str = "", torchrun: bool = False
     ) -> Iterator[list[subprocess.Popen[str]]]:
         """Starts one worker on every host of the network."""
         with ExitStack() as stack:
             processes = []
-            for number, host in enumerate(network.members, 1):
-                own = {"LOCKSTEP_FAULT": fault, "OMP_NUM_THREADS": "1", "COLUMNS": "160", **more}
+            for rank, host in enumerate(network.members):
+                own = {"LOCKSTEP_FAULT": fault, "OMP_NUM_THREADS": "1", "COLUMNS": "160"}
+                own["LOCKSTEP_CACHE"] = str(self.mount / "cache")
                 program = [sys.executable, "-m", "lockstep"]
                 if torchrun:
                     program = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1", "--nnodes"]
-                    program += [str(len(network.members)), "--node-rank", str(number - 1), "--master-addr", "h1"]
+                    program += [
+                        str(len(network.members)),
+                        "--node-rank",
+                        str(rank),
+                        "--master-addr",
+                        network.members[0].name,
+                    ]
                     program += ["--master-port", "29400", "-m", "lockstep", "--"]
                     own["GLOO_SOCKET_IFNAME"] = "eth0"
                 else:
-                    own |= make_rank_environment(number - 1, network)
-                mount = ["sh", "-c", MOUNT, str(self.find(number)), str(self.mount)]
+                    own |= make_rank_environment(rank, network)
+                mount = ["sh", "-c", MOUNT, str(self.find(int(host.name[1:]))), str(self.mount)]
                 command = host.command([*mount, *program, *words])
                 pipe = subprocess.PIPE
                 process = subprocess.Popen(command, env=os.environ | own, stdout=pipe, stderr=pipe, text=True)
@@ -70,10 +77,15 @@ class PrivateDisks:
             yield processes
 
     def train(
-        self, network: EmulatedNetwork, words: list[str], code: int | None = 0, fault: str = "", **more: str
+        self,
+        network: EmulatedNetwork,
+        words: list[str],
+        code: int | None = 0,
+        fault: str = "",
+        torchrun: bool = False,
     ) -> list[str]:
         """Trains to the end; returns what each host said."""
-        with self.start(network, words, fault, **more) as processes:
+        with self.start(network, words, fault, torchrun) as processes:
             said = ["".join(process.communicate(timeout=200)) for process in processes]
             codes = [process.returncode for process in processes]
         assert code is None or codes == [code] * len(codes), "\n\n".join(said)

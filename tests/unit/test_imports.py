@@ -16,6 +16,7 @@ PACKAGES = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
 ALLOWED: dict[str, set[str]] = {
     "run": set(),
     "remote": {"run"},
+    "run_service": {"run"},
     "demo_corpus": set(),
     "data": {"run", "remote", "demo_corpus"},
     "models": set(),
@@ -28,7 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "translate": {"models", "data", "remote", "run"},
     "serve": {"translate", "data", "run"},
     "tasks": {"data", "models", "translate", "run"},
-    "train": {"tasks", "models", "parallel", "watch", "remote", "run"},
+    "train": {"tasks", "models", "parallel", "watch", "remote", "run_service", "run"},
     "explain": {"watch", "run"},
     "lab": {"launch", "explain", "watch", "run", "tasks", "models"},
     "examples": {"lab", "explain"},

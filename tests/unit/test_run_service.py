@@ -20,12 +20,12 @@ from lockstep.run import outbox
 from lockstep.run.checkpoint import find_newest_whole, read_checkpoint
 from lockstep.run.checkpoint_part import CheckpointPart
 from lockstep.run.directory import RunDirectory
-from lockstep.run.outbox import Membership
+from lockstep.run.outbox import OutboxMember
 from lockstep.run.retention import keep_best_and_last
-from lockstep.run_service.client import PartSender, RunClient, ServiceAddress, fetch_file
-from lockstep.run_service.connection import GREETING, MOST_HEADER_BYTES, NONCE_BYTES
+from lockstep.run_service.run_client import PartSender, RunClient, ServiceAddress, fetch_file
 from lockstep.run_service.service import MOST_STRANGERS, ServiceProcess
 from lockstep.run_service.shipper import RemoteStreams, Shipper, send_earlier
+from lockstep.run_service.signed_connection import GREETING, MOST_HEADER_BYTES, NONCE_BYTES
 from lockstep.run_service.streams import Streams
 from lockstep.train.checkpoint_parts import SaveFailed, complete, write_part
 
@@ -262,7 +262,7 @@ def make_lines(attempt: int, first: int, count: int) -> str:
 def test_lines_arrive_while_they_are_written_and_half_a_line_does_not(
     run: RunDirectory, service: ServiceAddress, tmp_path: Path
 ) -> None:
-    own = outbox.join_run(tmp_path / "other", Membership("run", "h1", "launch"))
+    own = outbox.join_run(tmp_path / "other", OutboxMember("run", "h1", "launch"))
     shipper = Shipper(service, own, [FILE], sends_others=True)
     with (own / FILE).open("a") as file:
         file.write(make_lines(1, 0, 3) + '{"half')
@@ -286,14 +286,14 @@ def test_what_a_dead_launch_has_left_comes_in_once_and_in_its_place(
     folder = tmp_path / "other"
     with RunClient(service) as client:
         streams = RemoteStreams(client)
-        first = outbox.join_run(folder, Membership("run", "h1", "launch-1"))
+        first = outbox.join_run(folder, OutboxMember("run", "h1", "launch-1"))
         (first / FILE).write_text(make_lines(1, 0, 5))
         streams.append(FILE, "launch-1", 0, make_lines(1, 0, 2).encode())
         streams.append(FILE, "launch-1", 0, make_lines(1, 0, 2).encode())  # again: nobody had heard the answer
     local = Streams(run)
     local.end_all()
     (run.path / FILE).open("a").write(make_lines(2, 0, 3))
-    outbox.join_run(folder, Membership("run", "h1", "launch-3"))
+    outbox.join_run(folder, OutboxMember("run", "h1", "launch-3"))
     send_earlier(folder, "launch-3", "h1", local)
     assert (run.path / FILE).read_text() == make_lines(1, 0, 5) + make_lines(2, 0, 3)
     assert [path.name for path in (folder / outbox.NAME).iterdir() if path.is_dir()] == ["launch-3"]
@@ -325,13 +325,13 @@ def test_an_insertion_that_was_interrupted_happens_once(run: RunDirectory, has_h
 
 def test_an_outbox_that_is_in_use_or_of_another_run_is_not_sent(run: RunDirectory, tmp_path: Path) -> None:
     folder = tmp_path / "other"
-    own = outbox.join_run(folder, Membership("run", "h1", "launch-1"))
+    own = outbox.join_run(folder, OutboxMember("run", "h1", "launch-1"))
     (own / FILE).write_text(make_lines(1, 0, 1))
     held = outbox.hold(own)
     send_earlier(folder, "launch-2", "h1", Streams(run))
     assert (own / FILE).exists()
     held.close()
-    outbox.join_run(folder, Membership("another run", "h1", "launch-2"))
+    outbox.join_run(folder, OutboxMember("another run", "h1", "launch-2"))
     send_earlier(folder, "launch-2", "h1", Streams(run))
     assert not (run.path / FILE).exists()
     (aside,) = folder.glob(f"{outbox.NAME}.aside-*")

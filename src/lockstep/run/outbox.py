@@ -6,6 +6,7 @@ first worker. What could not be sent any more, the next launch of the host sends
 
 import fcntl
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -18,7 +19,7 @@ NAME = ".outbox"
 
 
 @dataclass(frozen=True)
-class Membership:
+class OutboxMember:
     """Of which run this host has an outbox."""
 
     run: str  # the name that only this run has
@@ -26,11 +27,11 @@ class Membership:
     launch: str  # the last one in which this host took part
 
 
-def read_membership(folder: Path) -> Membership | None:
+def read_membership(folder: Path) -> OutboxMember | None:
     """Returns the membership of the host whose folder this is; None if the folder is the run folder itself."""
     facts = read_json(folder / NAME / "member.json")
     try:
-        return None if facts is None else Membership(**facts)
+        return None if facts is None else OutboxMember(**facts)
     except TypeError:
         return None
 
@@ -45,7 +46,7 @@ def find_own_folder(folder: Path) -> Path:
     return folder if member is None else folder / NAME / member.launch
 
 
-def join_run(folder: Path, member: Membership) -> Path:
+def join_run(folder: Path, member: OutboxMember) -> Path:
     """Makes the outbox of a launch, and moves one of another run aside. Returns its folder."""
     root = folder / NAME
     before = read_membership(folder)
@@ -91,9 +92,7 @@ def take_over(outbox: Path) -> Iterator[bool]:
 
 def remove(outbox: Path) -> None:
     """Removes the outbox of a launch whose files have all been sent."""
-    for path in (outbox / ".lock", outbox / "journal", outbox / "logs", outbox):
-        with suppress(OSError):
-            path.rmdir() if path.is_dir() else path.unlink()
+    shutil.rmtree(outbox, ignore_errors=True)
 
 
 def leave(folder: Path) -> None:

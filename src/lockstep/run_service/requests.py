@@ -11,7 +11,7 @@ from lockstep import faults
 from lockstep.run.checkpoint import read_checkpoint
 from lockstep.run.checkpoint_part import CheckpointPart
 from lockstep.run.directory import RunDirectory
-from lockstep.run_service.connection import MOST_BODY_BYTES
+from lockstep.run_service.signed_connection import MOST_BODY_BYTES
 from lockstep.run_service.streams import Streams
 
 Answer = tuple[dict[str, Any], bytes]
@@ -23,6 +23,8 @@ _TOKEN = re.compile(r"[0-9a-zA-Z-]{1,40}", re.ASCII)
 _CHECKPOINT = re.compile(r"step-\d{8,12}", re.ASCII)
 MOST_WORKERS = 10**6
 MOST_STEPS = 10**12
+SYNC_BYTES = 2**26
+"""A file is synced in pieces, so that no answer takes long."""
 
 
 class BadRequest(ValueError):
@@ -34,7 +36,7 @@ class OpenFile:
 
     def __init__(self, path: Path, step: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.path, self.step, self.bytes = path, step, 0
+        self.path, self.step, self.bytes, self.synced = path, step, 0, 0
         self.digest = hashlib.sha256()
         self.file: BinaryIO = path.open("wb", buffering=0)
 
@@ -43,6 +45,9 @@ class OpenFile:
         self.bytes += len(content)
         while content:
             content = content[self.file.write(content) :]
+        if self.bytes - self.synced >= SYNC_BYTES:
+            os.fdatasync(self.file.fileno())
+            self.synced = self.bytes
 
     def close(self) -> dict[str, Any]:
         """Returns size and digest when everything is on the disk."""

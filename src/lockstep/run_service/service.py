@@ -19,8 +19,8 @@ from lockstep.errors import LockstepError
 from lockstep.process import die_with_parent
 from lockstep.run import environment_variables
 from lockstep.run.directory import RunDirectory
-from lockstep.run_service.connection import Connection, accept
 from lockstep.run_service.requests import BadRequest, Requests
+from lockstep.run_service.signed_connection import SignedConnection, accept
 from lockstep.run_service.streams import Streams
 
 MOST_STRANGERS = 64
@@ -79,7 +79,7 @@ class Service:
         finally:
             end.close()
 
-    def _answer(self, connection: Connection) -> None:
+    def _answer(self, connection: SignedConnection) -> None:
         """Answers a client until it goes away."""
         requests = Requests(self._run, self._streams)
         try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from lockstep.run import outbox
-from lockstep.run_service.client import RunClient, ServiceAddress
+from lockstep.run_service.run_client import RunClient, ServiceAddress
 
 SHIP_SECONDS = 0.7
 RETRY_SECONDS = 5.0
@@ -47,6 +47,9 @@ class RemoteStreams:
 
     def forget(self, name: str, stream: str) -> None:
         self._client.ask("forget", file=name, stream=stream)
+
+    def set_timeout(self, seconds: float) -> None:
+        self._client.set_timeout(seconds)
 
     def close(self) -> None:
         self._client.close()
@@ -101,13 +104,18 @@ class Shipper:
         return [name for name in written if name in self._own_files or (self._sends_others and _is_shared(name))]
 
     def close(self, is_done: bool) -> None:
-        """Sends the rest. When the training `is_done`, it raises OSError if that is not possible, and removes the files."""
+        """Sends the rest. When the training `is_done`, it removes the journal, or raises OSError if something could not be
+        sent. Otherwise it does not try for long: the others wait for the end of this process."""
         self._is_closing.set()
-        self._thread.join()
+        self._thread.join(None if is_done else CLOSE_SECONDS)
+        if self._thread.is_alive():
+            return
         try:
+            if self._streams is not None and not is_done:
+                self._streams.set_timeout(CLOSE_SECONDS)
             self._send_all(is_last=True, seconds=self._service.seconds if is_done else 0.0)
-            for name in self._list_files() if is_done else ():
-                if self._streams is not None and not name.startswith("logs/"):  # the worker may still write to its log
+            for name in self._own_files if is_done else ():  # nobody writes to the journal any more
+                if self._streams is not None and name in self._counts and name.endswith(".jsonl"):
                     (self._folder / name).unlink()
                     self._streams.forget(*self._name(name))
         except OSError:

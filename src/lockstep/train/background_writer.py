@@ -13,7 +13,7 @@ from dataclasses import asdict
 from torch import Tensor
 
 from lockstep.run import environment_variables
-from lockstep.run_service.client import ServiceAddress
+from lockstep.run_service.run_client import ServiceAddress
 from lockstep.train.checkpoint_parts import CheckpointPart
 from lockstep.train.shared_memory import SharedMemory
 from lockstep.train.tensors import ALIGNMENT

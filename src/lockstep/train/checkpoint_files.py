@@ -17,7 +17,7 @@ from lockstep.files import write_atomically
 from lockstep.parallel.strategy import FindTensor, State
 from lockstep.run.checkpoint import Checkpoint, Progress, list_all, read_checkpoint, sign
 from lockstep.run.retention import Keep, delete_others
-from lockstep.run_service.client import ServiceAddress
+from lockstep.run_service.run_client import ServiceAddress
 from lockstep.tasks.task import collect_weights
 from lockstep.team import Team
 from lockstep.train import tensors

@@ -24,7 +24,7 @@ from lockstep.files import sync
 from lockstep.run.checkpoint import list_all, sign
 from lockstep.run.checkpoint_part import CheckpointPart
 from lockstep.run.retention import Keep, delete_others
-from lockstep.run_service.client import PartSender, ServiceAddress, tell_failure
+from lockstep.run_service.run_client import PartSender, ServiceAddress, tell_failure
 
 Content = Sequence[bytes | memoryview]
 """What is in a file, in pieces."""

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO, TypedDict
+from typing import TYPE_CHECKING, Any, TextIO, TypedDict
 
 from lockstep import heartbeat
 from lockstep.config import RunConfig
@@ -28,17 +28,20 @@ from lockstep.run import environment_variables, outbox
 from lockstep.run.checkpoint import Checkpoint, list_all
 from lockstep.run.directory import RunDirectory
 from lockstep.run.journal import worker_file
-from lockstep.run_service.client import RunClient, ServiceAddress, fetch_file
+from lockstep.run_service.run_client import RunClient, ServiceAddress, fetch_file
 from lockstep.run_service.service import ServiceProcess
 from lockstep.run_service.shipper import RemoteStreams, Shipper, send_earlier
 from lockstep.run_service.streams import Streams
-from lockstep.team import Team
 from lockstep.train.choices import read_choices
+
+if TYPE_CHECKING:
+    from lockstep.team import Team
 
 LOOK_SECONDS = 1.0
 """How long a worker looks for the first worker's file."""
 ANSWER_SECONDS = 120.0
 FETCHED = "fetched"
+SEEN = ".seen-"
 
 
 class RunState(TypedDict):
@@ -71,17 +74,17 @@ class RunHome:
     _shipper: Shipper | None = None
     _hold: TextIO | None = None
 
-    def join(self, team: Team, run_id: str, launch: str) -> RunDirectory:
+    def join(self, team: "Team", run_id: str, launch: str) -> RunDirectory:
         """Called when the records of this launch are written. Returns the folder for journal and log of this worker. Lines
         that this host has left over from earlier launches are in the run folder afterwards."""
         self.own = self.run
         if self.service is not None:
             self.own = RunDirectory(
-                self._join_remotely(self.service, team.rank, outbox.Membership(run_id, self.service.host, launch))
+                self._join_remotely(self.service, team.rank, outbox.OutboxMember(run_id, self.service.host, launch))
             )
         return self.own
 
-    def _join_remotely(self, service: ServiceAddress, rank: int, member: outbox.Membership) -> Path:
+    def _join_remotely(self, service: ServiceAddress, rank: int, member: outbox.OutboxMember) -> Path:
         folder = self.run.path
         with locked(folder / f"{outbox.NAME}.lock"), RunClient(service) as client:
             own, streams = outbox.join_run(folder, member), RemoteStreams(client)
@@ -118,7 +121,7 @@ class RunHome:
             self.process.close()
             self.process = None
 
-    def fetch(self, team: Team, checkpoint: Checkpoint) -> Checkpoint:
+    def fetch(self, team: "Team", checkpoint: Checkpoint) -> Checkpoint:
         """Called by all workers together: returns the checkpoint, with its state in a folder of this host. It takes turns,
         so that a slow network does not look like a lost worker."""
         if self.is_shared:
@@ -147,7 +150,7 @@ class RunHome:
         assert self.own is not None
         return self.own.path / FETCHED / checkpoint.path.name
 
-    def drop_copy(self, team: Team) -> None:
+    def drop_copy(self, team: "Team") -> None:
         """Called by all workers together: removes what `fetch` has fetched, when all have read it."""
         if not self.is_shared:
             team.gather(None)
@@ -182,7 +185,7 @@ def _fetch_state(service: ServiceAddress, checkpoint: Checkpoint, copy: Path) ->
         partial.rename(copy)
 
 
-def find_home(team: Team, run: RunDirectory, config: RunConfig) -> tuple[RunHome, RunConfig]:
+def find_home(team: "Team", run: RunDirectory, config: RunConfig) -> tuple[RunHome, RunConfig]:
     """Finds out which workers see the first worker's run folder, and starts its service if some do not. Called by all
     workers, when the first one has the lock of the run. Returns the config with the first worker's version of the data
     preparation, which follows from the run folder."""
@@ -195,7 +198,7 @@ def find_home(team: Team, run: RunDirectory, config: RunConfig) -> tuple[RunHome
     if home.is_shared:
         return home, config
     state = team.primary_does(lambda: dict(read_state(run)))
-    failure = None if sees[team.rank] else check_local_copy(run, state)
+    failure = team.all_do(lambda: None if sees[team.rank] else check_local_copy(run, state))
     for sentence in filter(None, team.gather(failure)):
         raise LockstepError(sentence, "Start the first worker there, or move that folder away.", code=2)
     service = _start_service(team, home, run)
@@ -226,6 +229,8 @@ def _take_home(run: RunDirectory) -> None:
                 f"{run.path / outbox.NAME}.",
                 code=2,
             )
+    for leftover in run.path.glob(f"{SEEN}*"):
+        leftover.unlink(missing_ok=True)
     streams = Streams(run)
     streams.end_all()
     if member is not None:
@@ -233,9 +238,9 @@ def _take_home(run: RunDirectory) -> None:
         outbox.leave(run.path)
 
 
-def _find_viewers(team: Team, run: RunDirectory) -> list[bool]:
+def _find_viewers(team: "Team", run: RunDirectory) -> list[bool]:
     """Returns for each worker whether it sees the first worker's run folder."""
-    name = team.gather(f".seen-{secrets.token_hex(16)}")[0]
+    name = team.gather(f"{SEEN}{secrets.token_hex(16)}")[0]
     token = run.path / name
     team.all_do(lambda: token.touch() if team.primary else None)
     deadline = time.monotonic() + LOOK_SECONDS
@@ -266,7 +271,7 @@ def check_local_copy(run: RunDirectory, home: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _start_service(team: Team, home: RunHome, run: RunDirectory) -> ServiceAddress:
+def _start_service(team: "Team", home: RunHome, run: RunDirectory) -> ServiceAddress:
     """Starts the service on the first worker's host, and tells all workers where it is. Its key follows from the secret of
     the job, if there is one, and from something random."""
     noise = team.gather(secrets.token_hex(32))[0]

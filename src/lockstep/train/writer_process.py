@@ -17,7 +17,7 @@ from typing import Any, TypedDict
 from lockstep.errors import LockstepError
 from lockstep.process import die_with_parent
 from lockstep.run.retention import keep_best_and_last
-from lockstep.run_service.client import ServiceAddress
+from lockstep.run_service.run_client import ServiceAddress
 from lockstep.train.checkpoint_parts import (
     CheckpointPart,
     Content,

@@ -13,7 +13,7 @@ from typing import Any, Self
 from lockstep import faults
 from lockstep.files import sync
 from lockstep.run.checkpoint_part import CheckpointPart
-from lockstep.run_service.connection import MOST_BODY_BYTES, Connection, greet
+from lockstep.run_service.signed_connection import MOST_BODY_BYTES, SignedConnection, greet
 
 PACED_BYTES = 2**18
 """What is sent at once beside training: the network is free again after a few milliseconds."""
@@ -38,18 +38,18 @@ class RunClient:
     """A connection to the service. All failures are OSErrors that name the service."""
 
     def __init__(self, service: ServiceAddress, seconds: float = CONNECT_SECONDS) -> None:
-        """Tries to connect for so many seconds."""
+        """Tries to connect for so many seconds, unless nobody listens there."""
         self.service, deadline = service, time.monotonic() + seconds
         while True:
             try:
                 self._connection = self._connect()
                 return
             except OSError as error:
-                if time.monotonic() > deadline:
+                if isinstance(error, ConnectionRefusedError) or time.monotonic() > deadline:
                     raise self._explain(error) from None
                 time.sleep(0.2)
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> SignedConnection:
         place = self.service.address, self.service.port
         end = socket.create_connection(place, min(CONNECT_SECONDS, self.service.seconds))
         try:
@@ -77,6 +77,10 @@ class RunClient:
             text = f"{answer['error']!s:.200} (on {self.service.host})"
             raise OSError(number if isinstance(number, int) else errno.EIO, text)
         return answer, content
+
+    def set_timeout(self, seconds: float) -> None:
+        """Sets how long an answer may take."""
+        self._connection.set_timeout(seconds)
 
     def close(self) -> None:
         self._connection.close()

@@ -28,7 +28,7 @@ class Refused(ConnectionError):
     """The other end does not know the key of this job, or does not follow the protocol."""
 
 
-class Connection:
+class SignedConnection:
     """One end, after both have proved who they are."""
 
     def __init__(self, end: socket.socket, key: bytes, sends_as: str, hears_as: str) -> None:
@@ -71,7 +71,7 @@ class Connection:
         self._socket.close()
 
 
-def accept(end: socket.socket, key: bytes) -> Connection:
+def accept(end: socket.socket, key: bytes) -> SignedConnection:
     """The handshake of the service, which must be over within HANDSHAKE_SECONDS. Raises OSError."""
     own = secrets.token_bytes(NONCE_BYTES)
     deadline = time.monotonic() + HANDSHAKE_SECONDS
@@ -82,10 +82,10 @@ def accept(end: socket.socket, key: bytes) -> Connection:
     if not hmac.compare_digest(answer[NONCE_BYTES:], _digest(key, "client", nonces)):
         raise Refused("the client does not know the key of this job")
     end.sendall(_digest(key, "service", nonces))
-    return Connection(end, _digest(key, "connection", nonces), "service", "client")
+    return SignedConnection(end, _digest(key, "connection", nonces), "service", "client")
 
 
-def greet(end: socket.socket, key: bytes) -> Connection:
+def greet(end: socket.socket, key: bytes) -> SignedConnection:
     """The handshake of a client. Raises OSError."""
     greeting = bytes(read_exactly(end, len(GREETING) + NONCE_BYTES))
     if not greeting.startswith(GREETING):
@@ -96,7 +96,7 @@ def greet(end: socket.socket, key: bytes) -> Connection:
     proof = bytes(read_exactly(end, DIGEST_BYTES))
     if not hmac.compare_digest(proof, _digest(key, "service", nonces)):
         raise Refused("it does not know the key of this job")
-    return Connection(end, _digest(key, "connection", nonces), "client", "service")
+    return SignedConnection(end, _digest(key, "connection", nonces), "client", "service")
 
 
 def read_exactly(end: socket.socket, size: int, deadline: float | None = None) -> memoryview:
