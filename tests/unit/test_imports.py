@@ -25,7 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "launch": {"run"},
     "hosts": {"launch", "remote", "run"},
     "doctor": {"hosts"},
-    "jobs": {"doctor", "hosts", "launch", "run"},
+    "jobs": {"doctor", "explain", "hosts", "lab", "launch", "remote", "run"},
     "translate": {"models", "data", "remote", "run"},
     "serve": {"translate", "data", "run"},
     "tasks": {"data", "models", "translate", "run"},
