@@ -1,6 +1,7 @@
 """A launch over ssh: real sshd on emulated hosts that share nothing."""
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import Tiny, children, lockstep, steps, wait_until_dead
+from lockstep.lab.emulated_network import EmulatedHost
 from ssh_hosts import PORT, SshHosts, launch, needs_sshd, ssh_hosts
 
 pytestmark = needs_sshd
@@ -53,6 +55,12 @@ def find_words(words: str) -> bool:
         except OSError:
             continue
     return any(words in text for text in texts)
+
+
+def kill_program(hosts: SshHosts, host: EmulatedHost, words: str) -> None:
+    """Kills the process of a host that has these words in its command line, and not in a shell's."""
+    (pid,) = [one.split()[0] for one in hosts.list_leftovers(host) if words in one and " -c " not in one]
+    os.kill(int(pid), signal.SIGKILL)
 
 
 def test_three_hosts_that_share_nothing_train_as_one_machine(
@@ -144,6 +152,22 @@ def test_without_restarts_a_host_that_was_cut_ends_the_launch(tiny: Tiny, hosts:
     assert process.returncode == 1
     assert "Error: Host h3 (Worker 2) is lost." in err
     assert "No restart is left (train.restarts=0)." in err
+
+
+@pytest.mark.slow
+def test_where_torchrun_or_its_agent_was_killed_it_starts_again(tiny: Tiny, hosts: SshHosts, run: Path) -> None:
+    with launch(hosts, tiny, run, *RESTARTS) as process:
+        wait_until(lambda: len(read_steps(hosts, run)) > 10, process)
+        kill_program(hosts, hosts.members[1], "torch.distributed.run")
+        wait_until(lambda: len(read_steps(hosts, run, attempt=2)) > 10, process)
+        kill_program(hosts, hosts.members[2], "lockstep.hosts.agent")
+        out, err = process.communicate(timeout=200)
+    assert process.returncode == 0, out + err
+    assert "Host h2 (Worker 1) is lost. torchrun was killed by SIGKILL." in err
+    assert "Host h3 (Worker 2) is lost." in err
+    assert "Host h3 is back." in err
+    assert "finished at step 200" in out
+    hosts.wait_until_clean()
 
 
 @pytest.mark.slow

@@ -127,6 +127,20 @@ def test_a_program_gets_signals_and_is_alone_with_its_name() -> None:
         assert events.get(timeout=20) == {"event": "end", "program": "sleep", "code": -signal.SIGTERM}
 
 
+def test_the_children_of_a_program_are_ended_alone() -> None:
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    command = [sys.executable, "-m", "lockstep.hosts.agent"]
+    with AgentChannel("here", command, lambda name, event: events.put(event)) as channel:
+        channel.wait_for_hello()
+        script = "sleep 600 & echo ready; wait $!; exit 7"
+        channel.ask("start", name="parent", words=["sh", "-c", script], variables={}, folder="/")
+        assert events.get(timeout=20)["text"] == "ready"
+        assert channel.ask("end children", name="parent") == 1
+        while (event := events.get(timeout=20))["event"] != "end":
+            pass
+        assert event["code"] == 7
+
+
 def test_a_host_is_reached_by_ssh_without_a_shell_of_ours() -> None:
     command = make_agent_command(Host("node2", 1, 4444, "me"), ["ssh", "-F", "config"], "/opt/python")
     assert command[:3] == ["ssh", "-F", "config"]

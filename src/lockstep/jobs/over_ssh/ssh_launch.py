@@ -103,10 +103,9 @@ class SshLaunch:
         if self._is_over.is_set():
             raise LockstepError("Stopped.")
 
-    def run(self, on_start: Callable[[], None] = lambda: None) -> None:
+    def run(self) -> None:
         """Prepares the hosts, starts the training and waits for its end. Raises LockstepError if it fails."""
         self._prepare()
-        on_start()
         self._is_prepared = True
         for host in self._hosts.values():
             host.start(self._secret, os.getcwd(), self.job.run)
@@ -171,16 +170,26 @@ class SshLaunch:
             case "end" if host.channel is channel:
                 self._note_exit(host, int(str(event["code"])))
             case "lost" if host.channel is channel and host.state != HostState.LOST:
-                self._note_loss(host)
+                self._note_loss(host, channel.explain_loss().message)
 
     def _note_exit(self, host: WatchedHost, code: int) -> None:
+        """Decides what follows when the torchrun of a host has ended."""
         host.state, host.code = HostState.ENDED, code
-        if code != 0 and not self.signals:
+        if self.signals:
+            return
+        if code == 0:
+            if host is self._first_host:  # the training has finished
+                self._end_within(STRAGGLE_SECONDS)
+        elif code < 0:
+            host.state = HostState.RUNNING
+            host.channel.close()
+            self._note_loss(host, f"torchrun was killed by {signal.Signals(-code).name}.")
+        else:
             lost = [other.name for other in self._hosts.values() if other.state == HostState.LOST]
             why = f" {list_names(lost)} did not come back." if lost else ""
             self._end_within(STRAGGLE_SECONDS, f"torchrun on {host.name} ended with exit code {code}.{why}")
 
-    def _note_loss(self, host: WatchedHost) -> None:
+    def _note_loss(self, host: WatchedHost, why: str) -> None:
         """Names a host that is gone, and decides what follows."""
         was_running = host.state == HostState.RUNNING
         host.state = HostState.LOST
@@ -188,11 +197,11 @@ class SshLaunch:
             return
         workers = sum(command.host.slots for command in self.commands)
         who = name_ranks(list_ranks(self.commands)[host.name], workers)
-        sentence = f"Host {host.name} ({who}) is lost. {host.channel.explain_loss().message}"
+        sentence = f"Host {host.name} ({who}) is lost. {why}"
         self.output.say(sentence)
         running = sum(other.state == HostState.RUNNING for other in self._hosts.values())
         least = read_least_nodes(self.job)
-        if host.name == self.commands[0].host.name:
+        if host is self._first_host:
             self._end_within(LOSS_SECONDS, f"{sentence} The launch ends, because its rendezvous is there.")
         elif self._returns >= self.job.restarts and running < least:
             self._end_within(LOSS_SECONDS, f"{sentence} No restart is left (train.restarts={self.job.restarts}).")
@@ -200,9 +209,7 @@ class SshLaunch:
             others = "continue without it" if running >= least else f"wait {RETURN_SECONDS / 60:.0f} minutes for it"
             self.output.say(f"The others {others}, from the last checkpoint.")
             self._returns += 1
-            self._ask_running(
-                WatchedHost.end_workers
-            )  # they would wait for the lost ones until train.stall_seconds are over
+            self._ask_running(WatchedHost.end_workers)  # they would wait until train.stall_seconds are over
             threading.Thread(target=self._reconnect, args=(host,), daemon=True).start()
 
     def _reconnect(self, host: WatchedHost) -> None:
@@ -234,8 +241,7 @@ class SshLaunch:
         try:
             host.start(self._secret, os.getcwd(), self.job.run)
         except LockstepError as error:
-            self.output.say(str(error))
-            self._note_loss(host)
+            self._note_loss(host, error.message)
 
     def _handle_signals(self) -> None:
         if self.signals and self._deadline == float("inf"):
@@ -245,6 +251,11 @@ class SshLaunch:
             self._ask_running(lambda host: host.send_signal(signal.SIGTERM))
         if len(self.signals) > 1:
             self._end_within(0)
+
+    @property
+    def _first_host(self) -> WatchedHost:
+        """The host of worker 0."""
+        return self._hosts[self.commands[0].host.name]
 
     def _ask_running(self, ask: Callable[[WatchedHost], None]) -> None:
         """Asks all hosts at once whose torchrun runs."""
@@ -256,7 +267,6 @@ class SshLaunch:
         """Raises SystemExit after a signal, and LockstepError if the training has failed."""
         if self.signals:
             raise SystemExit(128 + self.signals[0])
-        first = self._hosts[self.commands[0].host.name]
-        if first.code != 0 or self._reason:
+        if self._first_host.code != 0:
             remedy = f"{RESUME} All that torchrun has said is in {self.output.path}."
-            raise LockstepError(self._reason or f"The training on {first.name} has not finished.", remedy)
+            raise LockstepError(self._reason or "The training has not finished.", remedy)
