@@ -82,6 +82,7 @@ def launch(
 
     `lockstep launch my.yaml --on slurm --nodes 4 --max-hours 8 --run /shared/runs/first`
     """
+    from lockstep.cli.common import prepare_corpus
     from lockstep.errors import LockstepError
     from lockstep.jobs.record import check_is_new, make_name
     from lockstep.jobs.registry import find_kind, read_options
@@ -119,20 +120,20 @@ def launch(
         _pretend(kind, facts, shorten(job), as_json)
     else:
         check_is_new(job.name)
-        _submit(kind, _add_files(job, settings) if facts.stays else job, as_json, facts.stays)
+        if facts.stays and job.files and settings.task_name == "translation":
+            prepare_corpus(settings, says_removed=True)
+        _submit(kind, job, as_json, facts.stays)
 
 
-def _add_files(job: "Job", settings: "RunConfig") -> "Job":
-    """Adds what the workers read, which is sent to their machines. The corpus is prepared here if it does not exist."""
-    from lockstep.cli.common import prepare_corpus
+def _find_files(settings: "RunConfig") -> tuple[str, ...]:
+    """Returns what the workers read on this machine, besides the config."""
     from lockstep.data.corpus.prepare import corpus_folder
     from lockstep.remote.place import is_remote
 
     data = settings.data
-    if settings.task_name == "translation" and not (is_remote(data.corpus) or is_remote(data.folder)):
-        prepare_corpus(settings, says_removed=True)
-        return replace(job, files=(str(corpus_folder(data)),))
-    return job if data.images is None or is_remote(data.images) else replace(job, files=(str(data.images),))
+    if settings.task_name == "translation":
+        return () if is_remote(data.corpus) or is_remote(data.folder) else (str(corpus_folder(data)),)
+    return () if data.images is None or is_remote(data.images) else (str(data.images),)
 
 
 def default_run(config: str, facts: "KindFacts") -> str:
@@ -189,6 +190,7 @@ def _describe_job(
         servers=servers,
         hosts=places,
         restarts=settings.train.restarts,
+        files=_find_files(settings),
     )
 
 

@@ -55,7 +55,7 @@ def _make_ssh(job: Job, host: Host) -> list[str]:
 
 
 def _print_copy(job: Job, host: Host, file: str) -> str:
-    end = "/" if Path(file).is_dir() else ""
+    end = "" if Path(file).is_file() else "/"
     words = ["rsync", "-a", "--mkpath", "-e", shlex.join(_make_ssh(job, host)), file + end, f"{host.place}:{file}{end}"]
     return f"{shlex.join(words)}\n"
 
