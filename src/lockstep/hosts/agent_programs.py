@@ -48,7 +48,7 @@ class Programs:
         started: list[subprocess.Popen[str] | OSError] = []
         is_started = threading.Event()
 
-        def run() -> None:
+        def work() -> None:
             """The kernel kills the program when the thread that has started it ends, so this one waits for it."""
             try:
                 process = _open(words, variables, folder)
@@ -61,7 +61,7 @@ class Programs:
             is_started.set()
             self._follow(name, process)
 
-        threading.Thread(target=run, daemon=True).start()
+        threading.Thread(target=work, daemon=True).start()
         is_started.wait()
         (process,) = started
         if isinstance(process, OSError):
