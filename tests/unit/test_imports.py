@@ -31,6 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "explain": {"watch", "run"},
     "lab": {"launch", "explain", "watch", "run", "tasks", "models"},
     "examples": {"lab", "explain"},
+    "jobs": {"explain", "hosts", "lab", "launch", "remote", "run"},
     "config": {"data", "models", "parallel", "train", "translate", "watch", "run"},
     "cli": set(PACKAGES),
 }

@@ -247,7 +247,9 @@ def _pretend(kind: "Kind", facts: "KindFacts", job: "Job", as_json: bool) -> Non
         f"and {result['steps']} steps were trained, to a loss of {result['loss']}. {facts.untried}"
     )
     if as_json:
-        print_json({"kind": kind.name, "run": run, "hosts": nodes, "emulated": emulates, **result, "sentence": sentence})
+        print_json(
+            {"kind": kind.name, "run": run, "hosts": nodes, "emulated": emulates, **result, "sentence": sentence}
+        )
     else:
         print_text(sentence)
 
