@@ -100,8 +100,19 @@ def start_slurm(folder: Path) -> Iterator[SlurmCluster]:
 
     with EmulatedNetwork(2) as network:
         try:
-            files = [f"--{name}={folder}/munge.{name.partition('-')[0]}" for name in ("key-file", "pid-file", "log-file")]
-            start(["munged", "--foreground", "--force", f"--socket={folder}/munge.socket", *files, f"--seed-file={folder}/seed"])
+            files = [
+                f"--{name}={folder}/munge.{name.partition('-')[0]}" for name in ("key-file", "pid-file", "log-file")
+            ]
+            start(
+                [
+                    "munged",
+                    "--foreground",
+                    "--force",
+                    f"--socket={folder}/munge.socket",
+                    *files,
+                    f"--seed-file={folder}/seed",
+                ]
+            )
             wait_until((folder / "munge.socket").exists, "munged listens")
             first = network.members[0]
             start(first.command(["slurmctld", "-D", "-f", f"{folder}/slurm.conf"]))

@@ -10,7 +10,6 @@ import secrets
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from datetime import timedelta
 
 import torch.distributed as dist
@@ -94,7 +93,7 @@ def sign_in(store: SignedStore, port: int, rank: int, size: int) -> None:
         except ForeignEntry:
             unsigned = bytes(store.store.get(f"member/{member}"))
             claims[member] = unsigned[DIGEST_BYTES:][:CLAIM_BYTES].decode("ascii", "replace")
-            peers = sorted(clients.union(list_clients(port)))
+            peers = sorted(clients.union(list_clients(port) if rank == 0 or member else list_peer_addresses()))
             raise Stranger(describe_strangers(rank, [member], claims, peers), REMEDY) from None
 
 
@@ -102,8 +101,13 @@ def _await_member(store: SignedStore, member: int, port: int | None, deadline: f
     """Waits for the entry of a member; returns the addresses that were connected to `port` until then. A stranger may
     disconnect as soon as it has written."""
     if port is None:
-        with suppress(dist.DistStoreError):  # it was too late
+        try:
             store.wait([f"member/{member}"], timedelta(seconds=max(0.001, deadline - time.monotonic())))
+        except dist.DistNetworkError:
+            sentence = "The first process has ended the rendezvous before all had joined."
+            raise LockstepError(sentence, "Its own message says why.") from None
+        except dist.DistStoreError:
+            pass  # it is too late, which the caller sees
         return set()
     clients = set(list_clients(port))
     while not store.check([f"member/{member}"]) and time.monotonic() < deadline:

@@ -44,7 +44,9 @@ def test_mpirun_over_ssh_reaches_the_losses_of_torchrun(tiny: Tiny, tmp_path: Pa
         machines = tmp_path / "hosts.txt"
         machines.write_text(f"h1 port={PORT}\nh2 port={PORT}\n")
         options = ("--hosts", machines, "--ssh", shlex.join(hosts.ssh), "--interface", "eth0")
-        run_on_console(hosts, "launch", tiny.config, *SETTINGS, "--on", "mpi", *options, "--run", run, "--name", "first")
+        run_on_console(
+            hosts, "launch", tiny.config, *SETTINGS, "--on", "mpi", *options, "--run", run, "--name", "first"
+        )
 
         def read_state() -> str:
             return str(json.loads(run_on_console(hosts, "jobs", "status", "--json"))["state"])

@@ -57,9 +57,22 @@ def pretend(tiny: Tiny, folder: Path, *words: object, settings: tuple[str, ...] 
             ("--on", "sky", "--nodes", 2, "--with", "bucket=s3://made-up"), (2, 0), id="sky", marks=pytest.mark.slow
         ),
         pytest.param(("--on", "slurm", "--nodes", 2), (2, 0), id="slurm"),
-        pytest.param(("--on", "mpi", "--hosts", "192.0.2.4:2,192.0.2.5:2", "--interface", "ens5"), (4, 0), id="report 1"),
         pytest.param(
-            ("--on", "vertex", "--nodes", 2, "--image", "made/up:1", "--with", "bucket=b", "--run", "/gcs/b/runs/first"),
+            ("--on", "mpi", "--hosts", "192.0.2.4:2,192.0.2.5:2", "--interface", "ens5"), (4, 0), id="report 1"
+        ),
+        pytest.param(
+            (
+                "--on",
+                "vertex",
+                "--nodes",
+                2,
+                "--image",
+                "made/up:1",
+                "--with",
+                "bucket=b",
+                "--run",
+                "/gcs/b/runs/first",
+            ),
             (2, 1),
             id="report 4",
         ),

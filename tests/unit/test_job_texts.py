@@ -45,7 +45,10 @@ CASES: dict[str, tuple[str, Mapping[str, Any]]] = {
     "slurm": ("slurm", {"options": read_options("slurm", ["partition=gpu", "gpus-per-node=2", "cpus-per-task=8"])}),
     "slurm-secret-file": ("slurm", {"secret_file": "/home/me/secret", "interface": "ib0", "max_hours": None}),
     "trainjob": ("kubernetes", {"run": "/runs/nmt", "options": read_options("kubernetes", ["claim=runs", "gpus=2"])}),
-    "indexed-job": ("kubernetes", {"options": read_options("kubernetes", ["plain=yes", "store-secret=store", "cpu=8"])}),
+    "indexed-job": (
+        "kubernetes",
+        {"options": read_options("kubernetes", ["plain=yes", "store-secret=store", "cpu=8"])},
+    ),
     "sky": ("sky", {"run": "/runs/nmt", "options": read_options("sky", ["bucket=s3://bucket", "accelerators=A100:2"])}),
     "vertex": (
         "vertex",
@@ -78,7 +81,10 @@ def steady(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_a_printed_text_is_the_one_that_was_reviewed(name: str, tmp_path: Path) -> None:
     _, text = print_case(name, tmp_path)
-    assert text.replace(str(tmp_path), "/home/me").replace(sys.executable, "/opt/lockstep/bin/python") == (GOLDEN / f"{name}.txt").read_text()
+    assert (
+        text.replace(str(tmp_path), "/home/me").replace(sys.executable, "/opt/lockstep/bin/python")
+        == (GOLDEN / f"{name}.txt").read_text()
+    )
 
 
 @pytest.mark.parametrize("name", CASES)

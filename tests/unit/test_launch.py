@@ -13,9 +13,11 @@ from lockstep.config import build, load
 from lockstep.devices import pick_device
 from lockstep.errors import LockstepError, PortTaken
 from lockstep.launch import fixed
-from lockstep.launch.engine import adopt_engine_environment
+from lockstep.launch.engine import join_engine
+from lockstep.launch.environments.placement import WorkerPlacement
 from lockstep.launch.fixed import FixedLaunch
 from lockstep.launch.fork_server import ForkServer, Target
+from lockstep.run import environment_variables
 from lockstep.run.directory import RunDirectory
 from lockstep.train import resume
 from lockstep.train.choices import BatchBudget, Choices
@@ -128,17 +130,27 @@ def test_the_error_file_is_plain_json(tmp_path: Path, monkeypatch: pytest.Monkey
     assert json.loads(json.loads((tmp_path / "e").read_text())["message"])["message"] == "A."
 
 
-def test_mpirun_gives_rank_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_is_joined_with_the_variables_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.setenv(name, "")  # so that what the call sets is undone
         monkeypatch.delenv(name)
-    assert not adopt_engine_environment()
+    assert join_engine() is None
     for name, value in {"RANK": "3", "SIZE": "4", "LOCAL_RANK": "1", "LOCAL_SIZE": "2"}.items():
         monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", value)
     with pytest.raises(LockstepError, match="MASTER_ADDR"):
-        adopt_engine_environment()
+        join_engine()
     monkeypatch.setenv("MASTER_ADDR", "node1")
-    assert adopt_engine_environment()
+    assert isinstance(join_engine(), WorkerPlacement)
+    assert (environment_variables.rank(), environment_variables.world_size()) == (3, 4)
+    assert (environment_variables.local_rank(), environment_variables.local_world_size()) == (1, 2)
+    assert environment_variables.rendezvous() == ("node1", "29400")
+
+
+def test_ranks_that_are_not_meant_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"LOCKSTEP_ENVIRONMENT": "none", "RANK": "3", "WORLD_SIZE": "4"}.items():
+        monkeypatch.setenv(name, value)
+    assert join_engine() is None
+    assert (environment_variables.rank(), environment_variables.world_size()) == (0, 1)
 
 
 @pytest.mark.parametrize(

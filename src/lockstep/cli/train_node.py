@@ -19,6 +19,7 @@ def join_as_node(
     `workers` is what the user said."""
     from lockstep.launch.start_node import start_node
     from lockstep.notices import warn
+    from lockstep.run.environment_variables import silencing_torch
 
     require("Training", "torch", "train")
     if placement.role == "evaluator":
@@ -27,12 +28,16 @@ def join_as_node(
     _check_servers(placement, config)
     count = workers or config.train.workers or placement.workers
     if placement.nodes > 1:
+        with silencing_torch():
+            import torch  # noqa: F401
         count = 1 if placement.role == "server" else count or choose_node_workers(placement, config)
         if placement.rank == 0:
             warn(
                 f"torchrun starts {count} worker{'s' * (count > 1)} here, and does not start them again after a death."
             )
-        start_node(replace(placement, port=port or placement.port), count, words, config.train.timeout_seconds)
+        sys.exit(
+            start_node(replace(placement, port=port or placement.port), count, words, config.train.timeout_seconds)
+        )
     return count
 
 

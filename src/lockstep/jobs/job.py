@@ -49,10 +49,7 @@ class Job:
     def secret_commands(self) -> str:
         """Lines of a shell script that make a new random secret. openssl may be missing on a machine, Python is not."""
         program = "import secrets; print(secrets.token_hex(32))"
-        return (
-            f"LOCKSTEP_SECRET=\"$({shlex.quote(self.python)} -c '{program}')\" || exit\n"
-            "export LOCKSTEP_SECRET"
-        )
+        return f"LOCKSTEP_SECRET=\"$({shlex.quote(self.python)} -c '{program}')\" || exit\nexport LOCKSTEP_SECRET"
 
     def option(self, name: str) -> str | None:
         """Returns an option of this kind of cluster; None where the user did not give it."""

@@ -59,7 +59,9 @@ def pretend(processes: Sequence[Process], folder: Path, on_poll: Callable[[], No
     places = _make_places(processes, folder)
     own = [_replace_paths(process, places) for process in processes]
     names = [_list_names(own, node) for node in range(_count_nodes(own))]
-    interface = next((process.variables[name] for process in own for name in INTERFACES if name in process.variables), "")
+    interface = next(
+        (process.variables[name] for process in own for name in INTERFACES if name in process.variables), ""
+    )
     if not emulates:
         own = [_stay_here(process, names) for process in own]
     with EmulatedNetwork(len(names)) if emulates else nullcontext() as network:
@@ -67,9 +69,7 @@ def pretend(processes: Sequence[Process], folder: Path, on_poll: Callable[[], No
         if network is not None:
             network.name_hosts(names, interface or None)
             prefixes = [host.command for host in network.members]
-        programs = [
-            Program(prefix(_write_node(own, node, folder)), {}) for node, prefix in enumerate(prefixes)
-        ]
+        programs = [Program(prefix(_write_node(own, node, folder)), {}) for node, prefix in enumerate(prefixes)]
         errors = run_all(programs, on_poll)
     if errors:
         raise LockstepError(f"The pretended job failed: {errors}", "See its text with --print.")

@@ -36,9 +36,9 @@ def call(words: Sequence[str], text: str = "", secret: str | None = None) -> str
     except subprocess.TimeoutExpired:
         raise LockstepError(f"{words[0]} did not answer within {TIMEOUT_SECONDS:.0f} s.", "Try again later.") from None
     if result.returncode:
-        said = (result.stderr.strip() or result.stdout.strip())[-MOST_CHARACTERS:]
+        message = (result.stderr.strip() or result.stdout.strip())[-MOST_CHARACTERS:]
         remedy = "Correct what it names; --print shows the text that it got."
-        raise LockstepError(f"`{words[0]} {words[1]}` ended with code {result.returncode}: {said}", remedy)
+        raise LockstepError(f"`{words[0]} {words[1]}` ended with code {result.returncode}: {message}", remedy)
     return result.stdout
 
 

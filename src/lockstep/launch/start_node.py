@@ -1,33 +1,43 @@
 """Starts the workers of one node of several, where a platform starts only one process on each: torchrun does it."""
 
 import os
+import re
 import socket
-import sys
 import time
-from typing import NoReturn
 
 from lockstep.errors import LockstepError
-from lockstep.launch.environments.placement import NodePlacement
+from lockstep.launch.environments.placement import NodePlacement, is_loopback
 from lockstep.notices import warn
 from lockstep.run import environment_variables
 
 LOOK_SECONDS = 1.0
 
 
-def start_node(placement: NodePlacement, workers: int, words: list[str], timeout_seconds: float) -> NoReturn:
-    """Becomes a torchrun that starts `lockstep train WORDS` as `workers` processes of this node. Their ranks follow those
-    of the processes of the nodes before."""
+def start_node(placement: NodePlacement, workers: int, words: list[str], timeout_seconds: float) -> int:
+    """Has torchrun start `lockstep train WORDS` as `workers` processes of this node, whose ranks follow those of the nodes
+    before. Returns the exit code of the first process that failed, or 0."""
     await_name(placement.host, placement.family, timeout_seconds)
     threads = environment_variables.threads_per_process(workers)
-    own = {"LOCKSTEP_NODE": placement.family, "OMP_NUM_THREADS": str(threads)}
-    sys.stdout.flush()
-    sys.stderr.flush()
-    command = make_command(placement, workers, words, timeout_seconds)
-    os.execve(sys.executable, command, os.environ | own)  # noqa: S606
+    os.environ.update(LOCKSTEP_NODE=placement.family, OMP_NUM_THREADS=str(threads))
+    import torch.distributed as dist
+    from torch.distributed import run as torchrun
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    try:
+        torchrun.run(torchrun.parse_args(choose_options(placement, workers, words, timeout_seconds)))
+    except ChildFailedError as error:  # the process has said what went wrong
+        code = error.get_first_failure()[1].exitcode
+        return code if code > 0 else 128 - code
+    except SignalException as signalled:
+        return 128 + int(signalled.sigval)
+    except dist.DistError as error:
+        raise _explain_rendezvous(placement, str(error), timeout_seconds) from None
+    return 0
 
 
-def make_command(placement: NodePlacement, workers: int, words: list[str], timeout_seconds: float) -> list[str]:
-    """Returns the torchrun command of a node."""
+def choose_options(placement: NodePlacement, workers: int, words: list[str], timeout_seconds: float) -> list[str]:
+    """Returns the words of a torchrun command for a node."""
     options = {
         "nnodes": placement.nodes,
         "node-rank": placement.rank,
@@ -35,11 +45,27 @@ def make_command(placement: NodePlacement, workers: int, words: list[str], timeo
         "master-addr": placement.host,
         "master-port": placement.port,
         "max-restarts": 0,  # torchrun's static rendezvous cannot start again, and the platform can
-        "rdzv-conf": f"timeout={round(timeout_seconds)}",
+        "rdzv-backend": "static",
+        "rdzv-conf": f"timeout={max(1, round(timeout_seconds))}",
     }
     given = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    command = [sys.executable, "-m", "torch.distributed.run", "--rdzv-backend", "static", *given]
-    return [*command, "-m", "lockstep", "--", "train", *words]
+    return [*given, "-m", "lockstep", "--", "train", *words]
+
+
+def _explain_rendezvous(placement: NodePlacement, text: str, timeout_seconds: float) -> LockstepError:
+    """Returns the error for what torchrun's rendezvous says when nodes are missing."""
+    address, remedy = f"{placement.host}:{placement.port}", "Check that the job was started on every node."
+    if counts := re.search(r"(\d+)/(\d+) clients joined", text):
+        sentence = f"{counts[1]} of {placement.nodes} nodes joined at {address} within {timeout_seconds:.0f} seconds."
+        if is_loopback(placement.host):
+            remedy = f"{placement.host} is each machine itself: {placement.family} must name the first node."
+        return LockstepError(sentence, remedy)
+    if "EADDRINUSE" in text or "already in use" in text:
+        return LockstepError(
+            f"Port {address} is already in use.", "Set MASTER_PORT to a free one on all nodes.", code=2
+        )
+    sentence = f"Node {placement.rank} of {placement.nodes} lost or could not reach the first node at {address}."
+    return LockstepError(sentence, f"{remedy} No firewall may be between them.")
 
 
 def await_name(host: str, family: str, timeout_seconds: float) -> None:

@@ -202,6 +202,19 @@ def profiling() -> Iterator[None]:
             os.environ["LOCKSTEP_PROFILE"] = before
 
 
+@contextmanager
+def silencing_torch() -> Iterator[None]:
+    """Keeps a torch that is imported inside from printing C++ stacks for errors that we explain in this process. Processes
+    that are started outside print them."""
+    before = os.environ.get("TORCH_CPP_LOG_LEVEL")
+    os.environ["TORCH_CPP_LOG_LEVEL"] = before or "FATAL"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TORCH_CPP_LOG_LEVEL"]
+
+
 def python_path() -> str | None:
     """The import path that is passed on to processes that this one starts."""
     return os.environ.get("PYTHONPATH")

@@ -85,8 +85,7 @@ def _list_options(job: Job) -> list[list[str]]:
     if ssh != "ssh":
         options.append(["--mca", "plm_rsh_agent", ssh])
     if job.interface is not None:
-        for name in ("btl_tcp_if_include", "oob_tcp_if_include"):
-            options.append(["--mca", name, job.interface])
+        options += [["--mca", name, job.interface] for name in ("btl_tcp_if_include", "oob_tcp_if_include")]
         options += [["-x", f"{name}_SOCKET_IFNAME={job.interface}"] for name in ("GLOO", "NCCL")]
     options.append(["-x", f"MASTER_ADDR={job.hosts[0].public_name}", "-x", f"MASTER_PORT={job.port}"])
     secret = "LOCKSTEP_SECRET" if job.secret_file is None else "LOCKSTEP_SECRET_FILE"

@@ -54,10 +54,10 @@ def _check_is_here(host: str, own: Sequence[Interface], placement: WorkerPlaceme
     if host.partition(".")[0] == socket.gethostname().partition(".")[0]:
         return
     try:
-        found = {str(place[4][0]).partition("%")[0] for place in socket.getaddrinfo(host, None)}
+        addresses = {str(place[4][0]).partition("%")[0] for place in socket.getaddrinfo(host, None)}
     except OSError:
-        found = set()
-    if not found & {str(interface.ip) for interface in own}:
+        addresses = set()
+    if not addresses & {str(interface.ip) for interface in own}:
         raise LockstepError(
             f"Process 0 of {placement.family} runs on {socket.gethostname()}, but {placement.names[-1]} names {host} as "
             "the first host.",

@@ -67,24 +67,6 @@ def _expand_numbers(inside: str, text: str) -> Iterator[str]:
             yield str(number).zfill(len(first))
 
 
-def compress_hosts(hosts: list[str]) -> str:
-    """Returns a list that `expand_hosts` expands to these hosts; consecutive numbers become ranges."""
-    parts: list[tuple[str, str, str]] = []  # head, first and last number
-    for host in hosts:
-        match = re.fullmatch(r"(.*?)(\d{0,18})", host, re.ASCII | re.DOTALL)
-        assert match is not None
-        head, number = match[1], match[2]
-        if parts and number and parts[-1][0] == head and _follows(parts[-1][2], number):
-            parts[-1] = (head, parts[-1][1], number)
-        else:
-            parts.append((head, number, number))
-    return ",".join(head + (first if first == last else f"[{first}-{last}]") for head, first, last in parts)
-
-
-def _follows(last: str, number: str) -> bool:
-    return bool(last) and str(int(last) + 1).zfill(len(last)) == number
-
-
 def expand_task_counts(text: str) -> list[int]:
     """Returns the tasks of each node of a text such as `2(x3),1`."""
     counts: list[int] = []

@@ -83,7 +83,7 @@ def place_sagemaker_node(variables: Variables, file: Path = SAGEMAKER_FILE) -> N
     the order of their sorted names, which is the same everywhere."""
     if "SM_HOSTS" in variables or "SM_CURRENT_HOST" in variables:
         names = ("SM_CURRENT_HOST", "SM_HOSTS")
-        current = require(variables, "SM_CURRENT_HOST", "SM_HOSTS is")
+        current: object = require(variables, "SM_CURRENT_HOST", "SM_HOSTS is")
         hosts = parse_json("SM_HOSTS", require(variables, "SM_HOSTS", "SM_CURRENT_HOST is"))
     else:
         names = ("current_host", f"hosts in {file}")

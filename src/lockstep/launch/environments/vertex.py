@@ -1,5 +1,7 @@
 """Nodes of Vertex AI, and of others that describe a cluster in CLUSTER_SPEC or TF_CONFIG."""
 
+from typing import Literal
+
 from lockstep.errors import LockstepError
 from lockstep.launch.environments.nodes import parse_json
 from lockstep.launch.environments.placement import ALONE_REMEDY, DEFAULT_PORT, NodePlacement, Variables, read_port
@@ -31,7 +33,7 @@ def place_vertex_node(variables: Variables) -> NodePlacement:
             f"{name} says that this is {kind} {index}, which is not in its cluster.", ALONE_REMEDY, code=2
         )
     rank = sum(len(pools.get(pool, [])) for pool in training[: training.index(kind)]) + index
-    role = "server" if kind == training[2] else "worker"
+    role: Literal["worker", "server"] = "server" if kind == training[2] else "worker"
     return NodePlacement(family, (name,), rank, len(nodes), host, port, role=role, servers=servers)
 
 
@@ -45,9 +47,9 @@ def _read_cluster(name: str, text: str) -> tuple[dict[str, list[str]], str, int]
     for pool, addresses in cluster.items():
         if not isinstance(addresses, list) or not all(isinstance(one, str) and one for one in addresses):
             raise LockstepError(f"{name}: {pool!r} is no list of addresses.", ALONE_REMEDY, code=2)
-        pools.setdefault(OTHER_NAMES.get(pool, pool), []).extend(addresses)
-    kind, index = task.get("type"), task.get("index")
-    kind = OTHER_NAMES.get(kind, kind) if isinstance(kind, str) else None
+        pools.setdefault(OTHER_NAMES.get(str(pool), str(pool)), []).extend(addresses)
+    kind, index = str(task.get("type")), task.get("index")
+    kind = OTHER_NAMES.get(kind, kind)
     if kind not in POOLS[name]:
         pools_text = ", ".join(POOLS[name])
         raise LockstepError(f"{name}: the task's type is none of {pools_text}.", ALONE_REMEDY, code=2)
