@@ -89,7 +89,7 @@ class RunHome:
         with locked(folder / f"{outbox.NAME}.lock"), RunClient(service) as client:
             own, streams = outbox.join_run(folder, member), RemoteStreams(client)
             self._hold = outbox.hold(own)
-            send_earlier(folder, member.launch, service.host, streams)  # only one worker of this host finds something
+            send_earlier(folder, member.launch, streams)  # only one worker of this host finds something
             streams.open(name_journal(rank), member.launch)  # what comes later comes behind it
         return own
 
@@ -234,7 +234,7 @@ def _take_home(run: RunDirectory) -> None:
     streams = Streams(run)
     streams.end_all()
     if member is not None:
-        send_earlier(run.path, "", socket.gethostname(), streams)
+        send_earlier(run.path, "", streams)
         outbox.leave(run.path)
 
 
