@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from conftest import Tiny, emulated_network, lockstep, steps, weights
+from lockstep.files import read_json, write_json
 from lockstep.lab.emulated_network import EmulatedNetwork
 from lockstep.remote.store import Store
 from lockstep.run.journal import read
@@ -32,6 +33,11 @@ def wait_until(is_true: Callable[[], bool], what: str) -> None:
     while not is_true():
         assert time.monotonic() < deadline, what
         time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def whole_sharded(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train_whole(tiny, tmp_path_factory.mktemp("whole") / "run", "strategy.name=sharded")
 
 
 def train_whole(tiny: Tiny, run: Path, *settings: str) -> Path:
@@ -62,7 +68,7 @@ def read_attempts(run: Path, rank: int) -> list[int]:
     ],
 )
 def test_killed_and_started_again_it_ends_in_the_bits_of_a_shared_folder(
-    disks: PrivateDisks, tiny: Tiny, tmp_path: Path, strategy: str, torchrun: bool
+    disks: PrivateDisks, tiny: Tiny, whole_sharded: Path, tmp_path: Path, strategy: str, torchrun: bool
 ) -> None:
     words = disks.make_words(*SETTINGS, f"strategy.name={strategy}")
     with EmulatedNetwork(2) as network:
@@ -71,7 +77,9 @@ def test_killed_and_started_again_it_ends_in_the_bits_of_a_shared_folder(
         said = disks.train(network, words, torchrun=torchrun)
     assert re.search("Continuing from step (8|12)", said[0])  # a save is complete when the next one begins
     assert "h2 does not share" in said[0]
-    check_same(disks.run(), train_whole(tiny, tmp_path / "whole", f"strategy.name={strategy}"), 16)
+    is_other = strategy != "sharded"
+    whole = train_whole(tiny, tmp_path / "whole", f"strategy.name={strategy}") if is_other else whole_sharded
+    check_same(disks.run(), whole, 16)
     assert read_attempts(disks.run(), 0) == read_attempts(disks.run(), 1) == [1, 2]
     assert not (disks.run(2) / "checkpoints").exists()
 
@@ -79,7 +87,7 @@ def test_killed_and_started_again_it_ends_in_the_bits_of_a_shared_folder(
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["write:rank=1", "save:rank=1", "parts:rank=0", "rename:rank=0", "receive:rank=0"])
 def test_a_kill_while_parts_are_sent_leaves_the_checkpoint_before(
-    disks: PrivateDisks, tiny: Tiny, tmp_path: Path, point: str
+    disks: PrivateDisks, whole_sharded: Path, point: str
 ) -> None:
     """`receive` kills the service."""
     words = disks.make_words(*SETTINGS, "strategy.name=sharded")
@@ -90,7 +98,7 @@ def test_a_kill_while_parts_are_sent_leaves_the_checkpoint_before(
         saved = {path.name for path in (disks.run() / "checkpoints").glob("step-*")}
         assert saved == {"step-00000004"}, "the kill came too late"
         disks.train(network, words)
-    check_same(disks.run(), train_whole(tiny, tmp_path / "whole", "strategy.name=sharded"), 16)
+    check_same(disks.run(), whole_sharded, 16)
 
 
 @pytest.mark.slow
@@ -134,28 +142,39 @@ def test_the_first_host_continues_alone(disks: PrivateDisks, tiny: Tiny, tmp_pat
 
 
 def test_a_host_without_the_state_of_the_run_cannot_be_the_first(disks: PrivateDisks) -> None:
-    """Nor is a stale copy believed, or one of another run passed over."""
     words = disks.make_words("train.steps=2")
     with EmulatedNetwork(2) as network:
         disks.train(network, words)
-        early = disks.folder / "early"
-        shutil.copytree(disks.run(), early)
         network.members.reverse()
         said = disks.train(network, words, code=2)
         assert "is on h1: h2 has only been sending to it. Start the first worker on h1" in " ".join(said[0].split())
         shutil.rmtree(disks.run(2))
         said = disks.train(network, words, code=2)
         assert "on h1 has a checkpoint of step 2, and the folder of the first" in " ".join(said[0].split())
-        network.members.reverse()
-        shutil.copytree(early, disks.run(2))
+
+
+@pytest.mark.slow
+def test_a_stale_copy_is_not_read_and_another_run_is_not_passed_over(disks: PrivateDisks) -> None:
+    with EmulatedNetwork(2) as network:
+        disks.train(network, disks.make_words("train.steps=2"))
+        shutil.rmtree(disks.run(2))
+        shutil.copytree(disks.run(), disks.run(2))
         disks.train(network, disks.make_words("train.steps=4"))
         said = disks.train(network, disks.make_words("train.steps=6"))
         assert "on h2 is an older copy of the run: it is not read." in " ".join(said[1].split())
         assert "Continuing from step 4" in said[0]
-    assert [path.name for path in (disks.run(2) / "checkpoints").iterdir()] == ["step-00000002"]
+        assert [path.name for path in (disks.run(2) / "checkpoints").iterdir()] == ["step-00000002"]
+        choices = disks.run(2) / "choices.json"
+        write_json(choices, read_json(choices) | {"run": "another"})
+        said = disks.train(network, disks.make_words("train.steps=8"), code=2)
+        assert "on h2 has a checkpoint of step 2, of another run" in " ".join(said[0].split())
 
 
-def test_a_run_on_an_object_store_needs_no_shared_cache(disks: PrivateDisks, tiny: Tiny, tmp_path: Path) -> None:
+def test_a_run_on_an_object_store_needs_no_shared_cache(
+    disks: PrivateDisks, whole_sharded: Path, tmp_path: Path
+) -> None:
+    """Nor a shared corpus: the second host prepares its own."""
+    shutil.rmtree(disks.find(2) / "text" / "corpus")
     url = f"file://{tmp_path}/store/first"
     words = disks.make_words(*SETTINGS, "strategy.name=sharded", run=url)
     with EmulatedNetwork(2) as network:
@@ -164,7 +183,7 @@ def test_a_run_on_an_object_store_needs_no_shared_cache(disks: PrivateDisks, tin
         said = disks.train(network, words)
     assert re.search("Continuing from step [48]", said[0])
     (folder,) = (disks.find(1) / "cache" / "runs").glob("*first*")
-    check_same(folder, train_whole(tiny, tmp_path / "whole", "strategy.name=sharded"), 16)
+    check_same(folder, whole_sharded, 16)
     store = Store(url)
     for rank in (0, 1):
         assert (

@@ -16,6 +16,7 @@ from typing import TextIO
 from lockstep.files import read_json, write_json
 
 NAME = ".outbox"
+HOME = "home"
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,17 @@ def join_run(folder: Path, member: OutboxMember) -> Path:
     own = root / member.launch
     for name in ("journal", "logs"):
         (own / name).mkdir(parents=True, exist_ok=True)
+    (own / HOME).write_text(member.home, encoding="utf-8")
     write_json(root / "member.json", asdict(member))
     return own
+
+
+def read_home(outbox: Path) -> str:
+    """Returns the host to which the files of an outbox belong."""
+    try:
+        return (outbox / HOME).read_text(encoding="utf-8")
+    except FileNotFoundError:  # killed before anything was written
+        return ""
 
 
 def list_earlier(folder: Path, launch: str) -> list[Path]:

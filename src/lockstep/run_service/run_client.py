@@ -29,6 +29,7 @@ class ServiceAddress:
     port: int
     key: str
     seconds: float  # how long an answer may take
+    senders: int = 1  # workers that do not share the run folder
 
     def __str__(self) -> str:
         return f"the run folder on {self.host} ({self.address}, port {self.port})"

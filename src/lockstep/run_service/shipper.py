@@ -153,12 +153,12 @@ def send_file(path: Path, count: int, take: Callable[[int, bytes], int], is_last
     return count
 
 
-def send_earlier(root: Path, launch: str, home: str, streams: TakesEarlier) -> None:
+def send_earlier(root: Path, launch: str, streams: TakesEarlier) -> None:
     """Sends what earlier launches of this host have left. Raises OSError if that is not possible; the rest stays."""
     for folder in outbox.list_earlier(root, launch):
         with outbox.take_over(folder) as is_free:
             for name in outbox.list_files(folder) if is_free else ():
-                file, stream = name_stream(folder, name, home)
+                file, stream = name_stream(folder, name, outbox.read_home(folder))
 
                 def take(at: int, content: bytes, file: str = file, stream: str = stream) -> int:
                     return streams.insert(file, stream, at, content)

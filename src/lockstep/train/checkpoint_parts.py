@@ -65,13 +65,15 @@ def describe_failure(error: BaseException) -> Failure:
 class Pace:
     """Rests between two pieces of work until something can be read from `hurries`: somebody waits for the end."""
 
-    def __init__(self, hurries: int) -> None:
+    def __init__(self, hurries: int, sharers: int = 1) -> None:
+        """`sharers` write to the same place at the same time, and have the working share together."""
         self._hurries, self._is_hurried = hurries, False
+        self._share = WORKING_SHARE / sharers
         self._begin = time.perf_counter()
 
     def rest(self) -> None:
         """Rests in proportion to the time since the last rest."""
-        seconds = (time.perf_counter() - self._begin) * (1 / WORKING_SHARE - 1)
+        seconds = (time.perf_counter() - self._begin) * (1 / self._share - 1)
         self._is_hurried = self._is_hurried or bool(select.select([self._hurries], [], [], seconds)[0])
         self._begin = time.perf_counter()
 

@@ -89,7 +89,7 @@ class RunHome:
         with locked(folder / f"{outbox.NAME}.lock"), RunClient(service) as client:
             own, streams = outbox.join_run(folder, member), RemoteStreams(client)
             self._hold = outbox.hold(own)
-            send_earlier(folder, member.launch, service.host, streams)  # only one worker of this host finds something
+            send_earlier(folder, member.launch, streams)  # only one worker of this host finds something
             streams.open(name_journal(rank), member.launch)  # what comes later comes behind it
         return own
 
@@ -201,7 +201,7 @@ def find_home(team: "Team", run: RunDirectory, config: RunConfig) -> tuple[RunHo
     failure = team.all_do(lambda: None if sees[team.rank] else check_local_copy(run, state))
     for sentence in filter(None, team.gather(failure)):
         raise LockstepError(sentence, "Start the first worker there, or move that folder away.", code=2)
-    service = _start_service(team, home, run)
+    service = _start_service(team, home, run, sees.count(False))
     if not sees[team.rank]:
         home.service = service
     team.all_do(lambda: _try_service(home))
@@ -234,7 +234,7 @@ def _take_home(run: RunDirectory) -> None:
     streams = Streams(run)
     streams.end_all()
     if member is not None:
-        send_earlier(run.path, "", socket.gethostname(), streams)
+        send_earlier(run.path, "", streams)
         outbox.leave(run.path)
 
 
@@ -271,7 +271,7 @@ def check_local_copy(run: RunDirectory, home: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _start_service(team: "Team", home: RunHome, run: RunDirectory) -> ServiceAddress:
+def _start_service(team: "Team", home: RunHome, run: RunDirectory, senders: int) -> ServiceAddress:
     """Starts the service on the first worker's host, and tells all workers where it is. Its key follows from the secret of
     the job, if there is one, and from something random."""
     noise = team.gather(secrets.token_hex(32))[0]
@@ -285,7 +285,9 @@ def _start_service(team: "Team", home: RunHome, run: RunDirectory) -> ServiceAdd
         return {"host": socket.gethostname()[:64], "address": public, "port": home.process.port}
 
     facts = team.primary_does(start)
-    return ServiceAddress(**facts, key=key.hex(), seconds=min(ANSWER_SECONDS, team.timeout_seconds / 2))
+    return ServiceAddress(
+        **facts, key=key.hex(), seconds=min(ANSWER_SECONDS, team.timeout_seconds / 2), senders=senders
+    )
 
 
 def _try_service(home: RunHome) -> None:

@@ -98,7 +98,8 @@ def write(request: Request, descriptor: int) -> WriteAnswer:
         memory = memoryview(mmap.mmap(descriptor, request["memory"], prot=mmap.PROT_READ))
         files = [(name, _cut(memory, places)) for name, places in request["files"]]
         service = None if request["service"] is None else ServiceAddress(**request["service"])
-        write_part(part, files, Pace(sys.stdin.fileno()), service)
+        pace = Pace(sys.stdin.fileno(), 1 if service is None else service.senders)
+        write_part(part, files, pace, service)
         completion = request["completion"]
         size = 0
         if completion is not None:
