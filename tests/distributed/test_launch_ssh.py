@@ -207,15 +207,17 @@ def test_a_time_limit_ends_the_launch_and_is_no_failure(tiny: Tiny, hosts: SshHo
 
 @pytest.mark.slow
 def test_another_terminal_follows_and_cancels(tiny: Tiny, hosts: SshHosts, run: Path) -> None:
-    state = {"LOCKSTEP_STATE": str(hosts.folder / "state")}
+    state = str(hosts.folder / "state")
     with launch(hosts, tiny, run, *LONG, "--name", "long") as process:
         wait_until(lambda: len(read_steps(hosts, run)) > 3, process)
-        assert json.loads(lockstep("jobs", "status", "long", "--json", **state).stdout)["state"] == "running"
-        assert "h1 | Starting" in lockstep("jobs", "logs", "long", **state).stdout
-        lockstep("jobs", "cancel", "long", **state)
+        assert (
+            json.loads(lockstep("jobs", "status", "long", "--json", LOCKSTEP_STATE=state).stdout)["state"] == "running"
+        )
+        assert "h1 | Starting" in lockstep("jobs", "logs", "long", LOCKSTEP_STATE=state).stdout
+        lockstep("jobs", "cancel", "long", LOCKSTEP_STATE=state)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 143, err
-    assert json.loads(lockstep("jobs", "status", "long", "--json", **state).stdout)["state"] == "cancelled"
+    assert json.loads(lockstep("jobs", "status", "long", "--json", LOCKSTEP_STATE=state).stdout)["state"] == "cancelled"
     hosts.wait_until_clean()
 
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
 from conftest import is_alive, wait_until_dead
 from lockstep.errors import LockstepError
@@ -88,7 +89,7 @@ def test_nothing_is_left_of_a_program_that_an_agent_has_started(tmp_path: Path) 
     command = [sys.executable, "-m", "lockstep.hosts.agent"]
     with AgentChannel("here", command, lambda name, event: events.put(event)) as channel:
         channel.wait_for_hello()
-        words = [sys.executable, "-c", LEAVE]
+        words: list[JsonValue] = [sys.executable, "-c", LEAVE]
         channel.ask("start", name="leave", words=words, variables={"WORD": "secret"}, folder=str(tmp_path / "new"))
         told = [events.get(timeout=20) for _ in range(2)]
         line = next(one for one in told if one["event"] == "line")

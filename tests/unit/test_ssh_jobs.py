@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
 from lockstep.errors import LockstepError
 from lockstep.files import digest
@@ -158,9 +159,9 @@ def digest_of(path: Path, length: int) -> str:
 
 
 def test_nothing_is_sent_to_a_full_disk(channel: AgentChannel, tmp_path: Path) -> None:
-    files = {"large": [10**15, "0" * 64]}
+    files: dict[str, JsonValue] = {"large": [10**15, "0" * 64]}
     with pytest.raises(LockstepError, match=r"needs 1,000,000\.1 GB, and the disk has"):
-        channel.ask("begin files", place=str(tmp_path / "corpus"), files=dict(files), digest="0" * 64)
+        channel.ask("begin files", place=str(tmp_path / "corpus"), files=files, digest="0" * 64)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -30,6 +30,7 @@ from lockstep.doctor.judge_network import (
 )
 from lockstep.errors import LockstepError
 from lockstep.hosts.agent_channel import AgentChannel, ask_all
+from lockstep.hosts.connections import MOST_SECONDS
 from lockstep.hosts.machine_report import MachineReport
 
 T = TypeVar("T")
@@ -164,9 +165,10 @@ class Examination:
             return Connection(source.name, target.name, place, purpose, error=why)
         place = f"{address}:{listener['port']}"
         try:
-            place_and_word = {"address": address, "port": listener["port"], "token": listener["token"]}
-            brief: dict[str, JsonValue] = {"most_seconds": 0} if self.launch.is_brief else {}
-            answer = source.ask("connect", **place_and_word, **brief)
+            most = 0.0 if self.launch.is_brief else MOST_SECONDS
+            answer = source.ask(
+                "connect", address=address, port=listener["port"], token=listener["token"], most_seconds=most
+            )
         except LockstepError as error:
             return Connection(source.name, target.name, place, purpose, error=explain_error(error))
         figures = ANSWER.validate_python(answer)

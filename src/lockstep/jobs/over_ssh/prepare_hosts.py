@@ -72,7 +72,8 @@ def examine_again(command: HostCommand, channel: AgentChannel, first: Examined, 
 
 def find_variables(job: Job, machine: Examined) -> dict[str, str]:
     """Returns the variables that depend on a host: its network and its cores."""
-    facts, variables = machine.facts, {}
+    facts = machine.facts
+    variables: dict[str, str] = {}
     if job.interface is None and not facts.named_interface and facts.route is not None:
         variables |= name_interface(facts.route)
     if facts.threads is None:
