@@ -83,7 +83,7 @@ def launch(
     `lockstep launch my.yaml --on slurm --nodes 4 --max-hours 8 --run /shared/runs/first`
     """
     from lockstep.errors import LockstepError
-    from lockstep.jobs.record import check_is_new, make_name
+    from lockstep.jobs.job_record import check_is_new, make_name
     from lockstep.jobs.registry import find_kind, read_options
 
     facts = find_kind(on)
@@ -216,7 +216,7 @@ def _submit(kind: "Kind", job: "Job", as_json: bool) -> None:
     from dataclasses import asdict
 
     from lockstep.cli.common import print_json, print_text
-    from lockstep.jobs.record import remember
+    from lockstep.jobs.job_record import remember
 
     submission = kind.submit(job)
     remember(submission)
