@@ -8,6 +8,7 @@ import json
 import re
 import secrets
 import shutil
+import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -114,12 +115,24 @@ def _replace_paths(process: JobProcess, places: Mapping[str, str]) -> JobProcess
 
 
 def _stay_here(process: JobProcess, names: Sequence[Sequence[str]]) -> JobProcess:
-    """Returns the process with loopback in the place of every name of a node."""
+    """Returns the process with the name of this machine in the place of every name of a node, and as the first node. It is
+    not loopback, which Lockstep refuses for several nodes."""
+    here = _find_own_name()
     known = sorted({name for one in names for name in one if name != "localhost"}, key=len, reverse=True)
     if known:
         pattern = re.compile(rf"(?<![\w.-])({'|'.join(map(re.escape, known))})(?![\w-]|\.\w)")
-        process = _translate(process, lambda text: pattern.sub(LOOPBACK, text))
-    return replace(process, variables=process.variables | dict.fromkeys(INTERFACES, "lo"))
+        process = _translate(process, lambda text: pattern.sub(here, text))
+    own = dict.fromkeys(INTERFACES, "lo")
+    return replace(process, variables={"MASTER_ADDR": here, **process.variables, **own})
+
+
+def _find_own_name() -> str:
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return LOOPBACK
+    return name
 
 
 def _translate(process: JobProcess, translate: Callable[[str], str]) -> JobProcess:

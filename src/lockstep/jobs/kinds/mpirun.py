@@ -124,9 +124,12 @@ def spread_processes(call: Call) -> list[JobProcess]:
         )
     nodes = nodes[:count]
     given = dict(_read_variable(word, call.variables) for word in options.get("-x", []))
+    names = [[host.name] for host in hosts]
+    if "MASTER_ADDR" in given:  # another name of the host with rank 0
+        names[0].append(given["MASTER_ADDR"])
     return [
-        JobProcess(tuple(program), given | _list_injected(rank, nodes, hosts), nodes[rank], (hosts[nodes[rank]].name,))
-        for rank in range(count)
+        JobProcess(tuple(program), given | _list_injected(rank, nodes, hosts), node, tuple(dict.fromkeys(names[node])))
+        for rank, node in enumerate(nodes)
     ]
 
 
