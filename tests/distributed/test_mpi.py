@@ -5,6 +5,7 @@ import os
 import shlex
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,16 @@ def run_on_console(hosts: SshHosts, *words: object) -> str:
     return result.stdout
 
 
+def list_processes(run: Path, secrets: set[str], commands: set[str]) -> None:
+    """Adds the command lines of all processes, and the secrets of those that have this run in theirs."""
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (path / "cmdline").read_text(errors="replace")
+            commands.add(words)
+            variables = (path / "environ").read_text(errors="replace").split("\0") if str(run) in words else []
+            secrets.update(text.partition("=")[2] for text in variables if text.startswith("LOCKSTEP_SECRET="))
+
+
 def test_mpirun_over_ssh_reaches_the_losses_of_torchrun(tiny: Tiny, tmp_path: Path) -> None:
     run, whole = tmp_path / "run", tmp_path / "whole"
     words = [*TORCHRUN, "train", str(tiny.config), *SETTINGS, "--run", str(whole)]
@@ -48,13 +59,17 @@ def test_mpirun_over_ssh_reaches_the_losses_of_torchrun(tiny: Tiny, tmp_path: Pa
             hosts, "launch", tiny.config, *SETTINGS, "--on", "mpi", *options, "--run", run, "--name", "first"
         )
 
+        secrets, commands = set[str](), set[str]()
+
         def read_state() -> str:
+            list_processes(run, secrets, commands)
             return str(json.loads(run_on_console(hosts, "jobs", "status", "--json"))["state"])
 
         wait_until(lambda: read_state() not in ("running", "waiting"), "the job has ended")
         said = run_on_console(hosts, "jobs", "logs", "first")
         assert read_state() == "finished", said
-    assert "Whoever reaches" not in said, "the secret came with mpirun"
+    assert len(secrets) == 1, "the workers have it from mpirun"
+    assert not any(secret in command for secret in secrets for command in commands), "nobody sees it in a command line"
     environment = json.loads((run / "environment.json").read_text())
     assert [worker["host"] for worker in environment["workers"]] == ["h1", "h2"]
     assert [line["loss"] for line in steps(run)] == pytest.approx([line["loss"] for line in steps(whole)], rel=1e-4)

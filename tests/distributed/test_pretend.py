@@ -1,6 +1,8 @@
 """A printed job is read back and run here: it trains as a plain run, with the variables that its platform injects."""
 
 import json
+import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from functools import cache
@@ -34,14 +36,23 @@ def read_losses(run: Path) -> list[float]:
     return [line["loss"] for line in steps(run)]
 
 
-def pretend(tiny: Tiny, folder: Path, *words: object, settings: tuple[str, ...] = ()) -> dict[str, object]:
-    """Runs `lockstep launch --pretend` in a folder of its own."""
+def pretend(
+    tiny: Tiny, folder: Path, *words: object, settings: tuple[str, ...] = (), emulates: bool = True
+) -> dict[str, object]:
+    """Runs `lockstep launch --pretend` in a folder of its own, with or without the programs that emulate hosts."""
+    programs = folder / "programs"
+    programs.mkdir()
+    for name in ("bash", "cat", "head"):
+        (programs / name).symlink_to(str(shutil.which(name)))
+    environment = os.environ if emulates else os.environ | {"PATH": str(programs)}
     all_words = command("launch", tiny.config, *SETTINGS, *settings, *words, "--name", "first", "--pretend", "--json")
-    result = subprocess.run(all_words, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
+    result = subprocess.run(
+        all_words, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
     assert result.returncode == 0, result.stderr
     facts = dict(json.loads(result.stdout))
     assert facts["steps"] == 20
-    assert facts["emulated"] is ("local" not in words)
+    assert facts["emulated"] is (emulates and "local" not in words)
     assert not list(folder.rglob("processes.json")), "a secret may be in them"
     return facts
 
@@ -92,3 +103,30 @@ def test_a_pretended_job_reaches_the_losses_of_a_plain_run(
     environment = json.loads((run / "environment.json").read_text())
     hosts = {worker["host"] for worker in environment["workers"]}
     assert len(hosts) == (1 if "local" in words else 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [KUBERNETES, ("--on", "mpi", "--hosts", "node1,node2", "--interface", "ens5"), ("--on", "slurm", "--nodes", 2)],
+    ids=["kubernetes", "mpi", "slurm"],
+)
+def test_without_root_all_processes_run_beside_each_other(
+    tiny: Tiny, tmp_path: Path, plain: Callable[[int, int], list[float]], words: tuple[object, ...]
+) -> None:
+    facts = pretend(tiny, tmp_path, *words, emulates=False)
+    assert "this machine, without emulated hosts" in str(facts["sentence"])
+    assert read_losses(tmp_path / str(facts["run"])) == pytest.approx(plain(2, 0), rel=1e-4)
+
+
+@pytest.mark.slow
+def test_a_trial_replaces_an_earlier_one_and_nothing_else(tiny: Tiny, tmp_path: Path) -> None:
+    words = ("--on", "local", "--workers-per-node", 1, "--run", "mine")
+    for _ in range(2):
+        pretend(tiny, tmp_path, *words)
+        shutil.rmtree(tmp_path / "programs")
+    (tmp_path / "mine-pretend" / "pretended").unlink()
+    all_words = command("launch", tiny.config, *words, "--pretend")
+    result = subprocess.run(all_words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 2
+    assert "is in the way of the trial" in result.stderr

@@ -14,8 +14,9 @@ KUBERNETES = ("--nodes", 2, "--image", "made/up:1", "--with", "claim=runs", "--w
 SKY = ("--nodes", 2, "--with", "bucket=s3://made-up", "--with", "accelerators=A100:4", "--with", "cpus=8+")
 VERTEX = ("--nodes", 3, "--image", "made/up:1", "--with", "bucket=b", "--run", "gs://b/run", "--max-hours", 2)
 READ_TASK = """
-import sys, sky
-task = sky.Task.from_yaml(sys.argv[1])
+import sys, sky, yaml
+text = yaml.safe_load(open(sys.argv[1]))
+task = sky.Task.from_yaml_config(text, secrets_overrides=[("LOCKSTEP_SECRET", "of the environment")])
 (resources,) = task.resources
 print(task.name, task.num_nodes, resources.use_spot, resources.accelerators, list(task.storage_mounts), list(task.secrets))
 """
@@ -38,7 +39,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
     def make(*packages: str, alone: tuple[str, ...] = ()) -> Path:
         folder = tmp_path_factory.mktemp("parser") / "venv"
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
         install = [str(folder / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check"]
         for words in (packages, ("--no-deps", *alone) if alone else ()):
             result = subprocess.run([*install, *words], capture_output=True, text=True, check=False) if words else None
@@ -56,7 +57,7 @@ def print_job(folder: Path, tiny: Tiny, *words: object) -> Path:
 
 
 def read_with(program: Path, script: str, path: Path, home: Path) -> str:
-    words = [program / "python", "-c", script, path]
+    words = [str(program / "python"), "-c", script, str(path)]
     environment = {"HOME": str(home), "PATH": "/usr/bin:/bin", "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
     result = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert result.returncode == 0, result.stderr
@@ -66,7 +67,7 @@ def read_with(program: Path, script: str, path: Path, home: Path) -> str:
 def test_kubernetes_validates_the_indexed_job(environment: Environment, tiny: Tiny, tmp_path: Path) -> None:
     programs = environment("kubernetes-validate==1.37.0")
     path = print_job(tmp_path, tiny, "--on", "kubernetes", "--plain", *KUBERNETES)
-    words = [programs / "kubernetes-validate", "--strict", path]
+    words = [str(programs / "kubernetes-validate"), "--strict", str(path)]
     result = subprocess.run(words, capture_output=True, text=True, check=False)
     said = result.stdout + result.stderr
     assert result.returncode == 0, said

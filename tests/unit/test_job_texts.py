@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from lockstep.errors import LockstepError
-from lockstep.hosts.hosts_file import read_hosts
+from lockstep.hosts.hosts_file import Host, read_hosts
 from lockstep.jobs.job import Job
 from lockstep.jobs.kind import MADE_UP_SECRET, Kind
 from lockstep.jobs.kinds.pods import expand_references, read_environment
@@ -112,6 +112,23 @@ def test_workers_know_each_other_by_a_secret(name: str, tmp_path: Path) -> None:
         assert all(MADE_UP_SECRET in process.mounts.values() for process in processes)
     else:
         assert by_file == {"/home/me/secret"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_trial_reads_the_text_alone(name: str, tmp_path: Path) -> None:
+    kind, text = print_case(name, tmp_path)
+    for process in kind.parse(text.replace("train.max_hours=8", "train.max_hours=3").replace("nmt.yaml", "mt.yaml")):
+        words = " ".join([*process.words, *process.mounts.values()])
+        assert "train.max_hours=8" not in words
+        assert "nmt.yaml" not in words
+
+
+def test_the_first_host_of_mpirun_has_the_address_that_the_others_are_told(tmp_path: Path) -> None:
+    hosts = (Host("node1", 1, address="10.0.0.1"), Host("node2", 1))
+    kind = KINDS["mpi"].load()
+    processes = kind.parse(kind.print_job(replace(make_job(tmp_path), hosts=hosts)))
+    assert [process.names for process in processes] == [("node1", "10.0.0.1"), ("node2",)]
+    assert processes[1].variables["MASTER_ADDR"] == "10.0.0.1"
 
 
 def test_a_train_job_is_what_kubeflow_defines(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from lockstep.jobs.kind import State, Submission
+    from lockstep.jobs.kind import JobState, Submission
 
 app = typer.Typer(help="Follow the jobs that `lockstep launch` has started.", no_args_is_help=True)
 
@@ -21,7 +21,7 @@ def list_all(as_json: AsJson = False) -> None:
     from rich.table import Table
 
     from lockstep.cli.common import print_json
-    from lockstep.jobs.record import list_jobs
+    from lockstep.jobs.job_record import list_jobs
     from lockstep.safe_console import SafeConsole
 
     rows = [_describe(job) for job in reversed(list_jobs())]
@@ -43,7 +43,7 @@ def status(name: Name = None, as_json: AsJson = False) -> None:
     The cluster is asked first. Where it has forgotten the job, the journal of its run and its output decide.
     """
     from lockstep.cli.common import print_json, print_text
-    from lockstep.jobs.record import find_job
+    from lockstep.jobs.job_record import find_job
 
     facts = _describe(find_job(name))
     if as_json:
@@ -56,7 +56,7 @@ def status(name: Name = None, as_json: AsJson = False) -> None:
 def logs(name: Name = None, as_json: AsJson = False) -> None:
     """Print what a job has printed."""
     from lockstep.cli.common import print_json, print_text
-    from lockstep.jobs.record import find_job
+    from lockstep.jobs.job_record import find_job
     from lockstep.jobs.registry import find_kind
 
     job = find_job(name)
@@ -72,13 +72,13 @@ def cancel(name: Name = None, as_json: AsJson = False) -> None:
     """End a job. Where the platform lets it, the training saves a checkpoint first."""
     from lockstep.cli.common import print_json, print_text
     from lockstep.errors import LockstepError
-    from lockstep.jobs.kind import State
-    from lockstep.jobs.record import find_job, remember
+    from lockstep.jobs.job_record import find_job, remember
+    from lockstep.jobs.kind import JobState
     from lockstep.jobs.registry import find_kind
 
     job = find_job(name)
     state = _read_state(job)
-    if state in (State.FINISHED, State.FAILED, State.CANCELLED):
+    if state in (JobState.FINISHED, JobState.FAILED, JobState.CANCELLED):
         raise LockstepError(f"{job.name} has ended already: it is {state}.", "`lockstep jobs list` shows all.", code=2)
     find_kind(job.kind).load().cancel(job)
     remember(replace(job, facts={**job.facts, "cancelled": "yes"}))
@@ -88,7 +88,7 @@ def cancel(name: Name = None, as_json: AsJson = False) -> None:
         print_text(f"{job.name} was asked to end.")
 
 
-def _read_state(job: "Submission") -> "State":
+def _read_state(job: "Submission") -> "JobState":
     from lockstep.jobs.registry import find_kind
 
     return find_kind(job.kind).load().read_state(job)

@@ -84,7 +84,7 @@ def launch(
     """
     from lockstep.cli.common import prepare_corpus
     from lockstep.errors import LockstepError
-    from lockstep.jobs.record import check_is_new, make_name
+    from lockstep.jobs.job_record import check_is_new, make_name
     from lockstep.jobs.registry import find_kind, read_options
 
     facts = find_kind(on)
@@ -232,7 +232,7 @@ def _submit(kind: "Kind", job: "Job", as_json: bool, stays: bool) -> None:
     from dataclasses import asdict
 
     from lockstep.cli.common import print_json, print_text
-    from lockstep.jobs.record import remember
+    from lockstep.jobs.job_record import remember
 
     submission = kind.submit(job)
     if stays:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from lockstep.errors import LockstepError
 from lockstep.jobs.job import Job
+from lockstep.jobs.job_record import log_file
 from lockstep.jobs.judge_run import judge_run
-from lockstep.jobs.kind import State, Submission
-from lockstep.jobs.record import log_file
+from lockstep.jobs.kind import JobState, Submission
 from lockstep.run import environment_variables
 
 
@@ -31,8 +31,8 @@ def start_detached(kind: str, job: Job, script: str) -> Submission:
     return Submission(kind, job.name, str(process.pid), job.run, time.time(), facts)
 
 
-def read_detached_state(submission: Submission) -> State:
-    return State.RUNNING if _is_alive(submission) else judge_run(submission, Path(submission.facts["log"]))
+def read_detached_state(submission: Submission) -> JobState:
+    return JobState.RUNNING if _is_alive(submission) else judge_run(submission, Path(submission.facts["log"]))
 
 
 def read_detached_logs(submission: Submission) -> str:

@@ -3,34 +3,34 @@
 from pathlib import Path
 
 from lockstep.errors import LockstepError
-from lockstep.jobs.kind import State, Submission
+from lockstep.jobs.kind import JobState, Submission
 from lockstep.remote.place import is_remote
 
 STATES = {
-    "running": State.RUNNING,
-    "finished": State.FINISHED,
-    "stopped": State.CANCELLED,
-    "cut off": State.FAILED,
+    "running": JobState.RUNNING,
+    "finished": JobState.FINISHED,
+    "stopped": JobState.CANCELLED,
+    "cut off": JobState.FAILED,
 }
 """What the state of a run says about the job that trained it and is no longer there."""
 
 
-def judge_run(submission: Submission, output: Path | None = None) -> State:
+def judge_run(submission: Submission, output: Path | None = None) -> JobState:
     """Returns how a job stands by its journal, or where it has written none, by its output."""
     state = _read_run_state(submission)
-    if state == State.RUNNING:
+    if state == JobState.RUNNING:
         return state
     if "cancelled" in submission.facts:
-        return State.CANCELLED
+        return JobState.CANCELLED
     if state is not None:
         return state
     text = output.read_text(encoding="utf-8", errors="replace") if output is not None and output.exists() else ""
     if "Nothing to do: step" in text:
-        return State.FINISHED
-    return State.FAILED if "Error: " in text or "Traceback" in text else State.UNKNOWN
+        return JobState.FINISHED
+    return JobState.FAILED if "Error: " in text or "Traceback" in text else JobState.UNKNOWN
 
 
-def _read_run_state(submission: Submission) -> State | None:
+def _read_run_state(submission: Submission) -> JobState | None:
     """Returns the state of the run; None if it has not begun since the submission."""
     from lockstep.explain.reading.record import Record
 

@@ -23,7 +23,7 @@ class Submission:
     facts: dict[str, str] = field(default_factory=dict)  # what this kind needs to find it again
 
 
-class State(StrEnum):
+class JobState(StrEnum):
     WAITING = "waiting"
     RUNNING = "running"
     FINISHED = "finished"
@@ -33,7 +33,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True)
-class Process:
+class JobProcess:
     """A process that a platform would start, as its own text says."""
 
     words: tuple[str, ...]
@@ -53,13 +53,13 @@ class Kind(Protocol):
     def print_job(self, job: Job) -> str:
         """Returns the exact script, manifest or command, with comments. Nothing is started."""
 
-    def parse(self, text: str) -> list[Process]:
+    def parse(self, text: str) -> list[JobProcess]:
         """Returns what the platform would start from that text, with exactly the variables that it would inject."""
 
     def submit(self, job: Job) -> Submission:
         """Hands the job over. Raises LockstepError."""
 
-    def read_state(self, submission: Submission) -> State:
+    def read_state(self, submission: Submission) -> JobState:
         """Returns how the job stands."""
 
     def read_logs(self, submission: Submission) -> str:

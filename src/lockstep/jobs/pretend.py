@@ -8,6 +8,7 @@ import json
 import re
 import secrets
 import shutil
+import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -15,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lockstep.errors import LockstepError
-from lockstep.jobs.kind import MADE_UP_SECRET, Process
+from lockstep.jobs.kind import MADE_UP_SECRET, JobProcess
 from lockstep.lab.emulated_network import EmulatedNetwork, check_can_emulate
 from lockstep.launch.run_all import Program, run_all
 from lockstep.remote.place import working_folder
@@ -35,7 +36,7 @@ def can_emulate() -> bool:
     return True
 
 
-def make_trial_folder(run: str, processes: Sequence[Process]) -> tuple[Path, str]:
+def make_trial_folder(run: str, processes: Sequence[JobProcess]) -> tuple[Path, str]:
     """Returns a new folder for the files of a trial, and where its run is on this machine. An earlier trial there is
     removed. `run` is the folder `run` in a folder for the trial, or an address."""
     mounts = {path for process in processes for path, source in process.mounts.items() if not source}
@@ -54,7 +55,7 @@ def _find_mount(folder: Path, path: str) -> Path:
     return folder / "mounts" / path.strip("/").replace("/", "-")
 
 
-def pretend(processes: Sequence[Process], folder: Path, on_poll: Callable[[], None], emulates: bool) -> None:
+def pretend(processes: Sequence[JobProcess], folder: Path, on_poll: Callable[[], None], emulates: bool) -> None:
     """Runs the processes of a job until it ends. The `folder` takes the place of what the platform mounts."""
     places = _make_places(processes, folder)
     own = [_replace_paths(process, places) for process in processes]
@@ -75,15 +76,15 @@ def pretend(processes: Sequence[Process], folder: Path, on_poll: Callable[[], No
         raise LockstepError(f"The pretended job failed: {errors}", "See its text with --print.")
 
 
-def _count_nodes(processes: Sequence[Process]) -> int:
+def _count_nodes(processes: Sequence[JobProcess]) -> int:
     return 1 + max(process.node for process in processes)
 
 
-def _list_names(processes: Sequence[Process], node: int) -> tuple[str, ...]:
+def _list_names(processes: Sequence[JobProcess], node: int) -> tuple[str, ...]:
     return next((process.names for process in processes if process.node == node), ())
 
 
-def _make_places(processes: Sequence[Process], folder: Path) -> dict[str, str]:
+def _make_places(processes: Sequence[JobProcess], folder: Path) -> dict[str, str]:
     """Returns what is here in the place of every path that the platform mounts."""
     places = {}
     for path, source in {path: source for process in processes for path, source in process.mounts.items()}.items():
@@ -100,7 +101,7 @@ def _make_places(processes: Sequence[Process], folder: Path) -> dict[str, str]:
     return places
 
 
-def _replace_paths(process: Process, places: Mapping[str, str]) -> Process:
+def _replace_paths(process: JobProcess, places: Mapping[str, str]) -> JobProcess:
     """Returns the process with the paths of this machine, the longest first: one may be below another."""
     if not places:
         return process
@@ -113,21 +114,33 @@ def _replace_paths(process: Process, places: Mapping[str, str]) -> Process:
     return _translate(process, translate)
 
 
-def _stay_here(process: Process, names: Sequence[Sequence[str]]) -> Process:
-    """Returns the process with loopback in the place of every name of a node."""
+def _stay_here(process: JobProcess, names: Sequence[Sequence[str]]) -> JobProcess:
+    """Returns the process with the name of this machine in the place of every name of a node, and as the first node. It is
+    not loopback, which Lockstep refuses for several nodes."""
+    here = _find_own_name()
     known = sorted({name for one in names for name in one if name != "localhost"}, key=len, reverse=True)
     if known:
         pattern = re.compile(rf"(?<![\w.-])({'|'.join(map(re.escape, known))})(?![\w-]|\.\w)")
-        process = _translate(process, lambda text: pattern.sub(LOOPBACK, text))
-    return replace(process, variables=process.variables | dict.fromkeys(INTERFACES, "lo"))
+        process = _translate(process, lambda text: pattern.sub(here, text))
+    own = dict.fromkeys(INTERFACES, "lo")
+    return replace(process, variables={"MASTER_ADDR": here, **process.variables, **own})
 
 
-def _translate(process: Process, translate: Callable[[str], str]) -> Process:
+def _find_own_name() -> str:
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return LOOPBACK
+    return name
+
+
+def _translate(process: JobProcess, translate: Callable[[str], str]) -> JobProcess:
     variables = {name: translate(value) for name, value in process.variables.items()}
     return replace(process, words=tuple(map(translate, process.words)), variables=variables)
 
 
-def _write_node(processes: Sequence[Process], node: int, folder: Path) -> list[str]:
+def _write_node(processes: Sequence[JobProcess], node: int, folder: Path) -> list[str]:
     """Writes the processes of a node into a file that only its owner can read, because there may be a secret in it. Returns
     the command that runs them."""
     own_folder = folder / f"node-{node}"

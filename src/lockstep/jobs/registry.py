@@ -20,13 +20,13 @@ def _load_ssh() -> Kind:
 
 
 def _load_mpi() -> Kind:
-    from lockstep.jobs.kinds.mpi import MpiKind
+    from lockstep.jobs.kinds.mpirun import MpiKind
 
     return MpiKind()
 
 
 def _load_slurm() -> Kind:
-    from lockstep.jobs.kinds.slurm import SlurmKind
+    from lockstep.jobs.kinds.sbatch import SlurmKind
 
     return SlurmKind()
 
@@ -44,7 +44,7 @@ def _load_sky() -> Kind:
 
 
 def _load_vertex() -> Kind:
-    from lockstep.jobs.kinds.vertex import VertexKind
+    from lockstep.jobs.kinds.vertex_ai import VertexKind
 
     return VertexKind()
 

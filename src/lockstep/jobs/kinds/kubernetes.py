@@ -9,7 +9,7 @@ from lockstep.errors import LockstepError
 from lockstep.job_secret import make_secret_environment
 from lockstep.jobs.job import Job
 from lockstep.jobs.judge_run import judge_run
-from lockstep.jobs.kind import Process, State, Submission
+from lockstep.jobs.kind import JobProcess, JobState, Submission
 from lockstep.jobs.kinds.pods import Containers, describe_containers, expand_references, mount_paths, read_environment
 from lockstep.jobs.manifest import read_documents, write_manifest
 from lockstep.jobs.programs import asks, call, require_program
@@ -44,7 +44,7 @@ class KubernetesKind:
         what = "An Indexed Job and the service that names its pods" if is_plain else "A TrainJob of Kubeflow Trainer"
         return write_manifest(HEAD.format(what=what, name=job.name), documents, COMMENTS)
 
-    def parse(self, text: str) -> list[Process]:
+    def parse(self, text: str) -> list[JobProcess]:
         documents = read_documents(text)
         for document in documents:
             match document.get("kind"):
@@ -67,7 +67,7 @@ class KubernetesKind:
             raise
         return Submission(self.name, job.name, f"{what}/{job.name}", job.run, time.time())
 
-    def read_state(self, submission: Submission) -> State:
+    def read_state(self, submission: Submission) -> JobState:
         answer = asks(["kubectl", "get", submission.id, "-o", "json"])
         return judge_run(submission) if answer is None else judge_conditions(json.loads(answer))
 
@@ -82,16 +82,16 @@ class KubernetesKind:
         call(["kubectl", "delete", "--ignore-not-found", submission.id, *others, f"secret/{name}"])
 
 
-def judge_conditions(resource: Mapping[str, Any]) -> State:
+def judge_conditions(resource: Mapping[str, Any]) -> JobState:
     """Returns how a Job or TrainJob stands by the conditions that its controller has set."""
     status = resource.get("status", {})
     active = {one["type"] for one in status.get("conditions", []) if one.get("status") == "True"}
     if active & {"Complete", "SuccessCriteriaMet"}:
-        return State.FINISHED
+        return JobState.FINISHED
     if active & {"Failed", "FailureTarget"}:
-        return State.FAILED
+        return JobState.FAILED
     counts = [status, *status.get("jobsStatus", [])]
-    return State.RUNNING if any(count.get("active") for count in counts) else State.WAITING
+    return JobState.RUNNING if any(count.get("active") for count in counts) else JobState.WAITING
 
 
 def _plain_rendezvous(job: Job) -> str:
@@ -172,7 +172,7 @@ def _describe_plain(job: Job, pods: Containers) -> list[dict[str, object]]:
     ]
 
 
-def _parse_train_job(document: Mapping[str, Any]) -> list[Process]:
+def _parse_train_job(document: Mapping[str, Any]) -> list[JobProcess]:
     """Kubeflow Trainer injects the variables of torchrun, PET_*, where `spec.trainer` is there: pkg/runtime/framework/
     plugins/torch/torch.go of Kubeflow Trainer 2.2. The pods are those of an Indexed Job in a JobSet."""
     name, spec = str(document["metadata"]["name"]), document["spec"]
@@ -182,7 +182,7 @@ def _parse_train_job(document: Mapping[str, Any]) -> list[Process]:
         raise LockstepError(f"Kubeflow rejects a TrainJob that sets {reserved[0]}.", "Remove it.", code=2)
     if not isinstance(trainer.get("numProcPerNode"), int):
         raise LockstepError("The TrainJob has no numProcPerNode.", "Without it Kubeflow counts requested CPUs.", code=2)
-    mounts = {}
+    mounts: dict[str, str] = {}
     for patch in spec.get("runtimePatches", []):
         for job in patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]:
             mounts |= mount_paths(job["template"]["spec"]["template"]["spec"]["containers"])
@@ -199,11 +199,11 @@ def _parse_train_job(document: Mapping[str, Any]) -> list[Process]:
         }
         words = expand_references([*trainer["command"], *trainer["args"]], given)
         names = (f"{name}-node-0-{node}.{name}", f"{name}-node-0-{node}")
-        processes.append(Process(words, given | injected, node, names, mounts))
+        processes.append(JobProcess(words, given | injected, node, names, mounts))
     return processes
 
 
-def _parse_indexed_job(document: Mapping[str, Any]) -> list[Process]:
+def _parse_indexed_job(document: Mapping[str, Any]) -> list[JobProcess]:
     """Kubernetes gives every pod of an Indexed Job its number and the host name JOB-NUMBER ("Indexed Job" in the
     documentation of Job); the headless service with the pods' subdomain makes JOB-NUMBER.SUBDOMAIN."""
     name, spec = str(document["metadata"]["name"]), document["spec"]
@@ -213,7 +213,7 @@ def _parse_indexed_job(document: Mapping[str, Any]) -> list[Process]:
     words = expand_references([*container["command"], *container["args"]], given)
     mounts = mount_paths(pod["containers"])
     return [
-        Process(
+        JobProcess(
             words,
             given | {"JOB_COMPLETION_INDEX": str(node), "HOSTNAME": f"{name}-{node}"},
             node,

@@ -7,7 +7,7 @@ from pathlib import Path
 from lockstep.errors import LockstepError
 from lockstep.jobs.detached import end_detached, read_detached_logs, read_detached_state, start_detached
 from lockstep.jobs.job import Job
-from lockstep.jobs.kind import Process, State, Submission
+from lockstep.jobs.kind import JobProcess, JobState, Submission
 
 
 class LocalKind:
@@ -29,13 +29,13 @@ class LocalKind:
             f"exec {shlex.join(words)}\n"
         )
 
-    def parse(self, text: str) -> list[Process]:
-        return [Process(("bash", "-c", text), {}, 0, ("localhost",))]
+    def parse(self, text: str) -> list[JobProcess]:
+        return [JobProcess(("bash", "-c", text), {}, 0, ("localhost",))]
 
     def submit(self, job: Job) -> Submission:
         return start_detached(self.name, job, self.print_job(job))
 
-    def read_state(self, submission: Submission) -> State:
+    def read_state(self, submission: Submission) -> JobState:
         return read_detached_state(submission)
 
     def read_logs(self, submission: Submission) -> str:

@@ -12,7 +12,7 @@ from lockstep.errors import LockstepError
 from lockstep.job_secret import make_secret_environment
 from lockstep.jobs.job import Job
 from lockstep.jobs.judge_run import judge_run
-from lockstep.jobs.kind import Process, State, Submission
+from lockstep.jobs.kind import JobProcess, JobState, Submission
 from lockstep.jobs.manifest import read_documents, write_manifest
 from lockstep.jobs.programs import asks, call, require_program
 
@@ -30,14 +30,14 @@ COMMENTS = {
     "run": "On every machine; the first one is where the workers meet.",
 }
 STATES = {
-    "PENDING": State.WAITING,
-    "SUBMITTED": State.WAITING,
-    "STARTING": State.WAITING,
-    "RUNNING": State.RUNNING,
-    "RECOVERING": State.RUNNING,
-    "CANCELLING": State.RUNNING,
-    "SUCCEEDED": State.FINISHED,
-    "CANCELLED": State.CANCELLED,
+    "PENDING": JobState.WAITING,
+    "SUBMITTED": JobState.WAITING,
+    "STARTING": JobState.WAITING,
+    "RUNNING": JobState.RUNNING,
+    "RECOVERING": JobState.RUNNING,
+    "CANCELLING": JobState.RUNNING,
+    "SUCCEEDED": JobState.FINISHED,
+    "CANCELLED": JobState.CANCELLED,
 }
 """What the states of a managed job mean. All others are failures."""
 
@@ -66,7 +66,7 @@ class SkyKind:
         task["run"] = _write_run(job)
         return write_manifest(HEAD.format(name=job.name), [task], COMMENTS)
 
-    def parse(self, text: str) -> list[Process]:
+    def parse(self, text: str) -> list[JobProcess]:
         (task,) = read_documents(text)
         return parse_task(task)
 
@@ -81,11 +81,11 @@ class SkyKind:
             call([*words, "--detach-run", "--yes", str(path)], secret=secret)
         return Submission(self.name, job.name, job.name, job.run, time.time())
 
-    def read_state(self, submission: Submission) -> State:
+    def read_state(self, submission: Submission) -> JobState:
         answer = asks(["sky", "jobs", "queue", "--all", "--output", "json"])
         records = json.loads(answer) if answer else []
         status = next((one.get("status") for one in records if one.get("job_name") == submission.id), None)
-        return judge_run(submission) if status is None else STATES.get(status, State.FAILED)
+        return judge_run(submission) if status is None else STATES.get(status, JobState.FAILED)
 
     def read_logs(self, submission: Submission) -> str:
         return call(["sky", "jobs", "logs", "--name", submission.id, "--no-follow"])
@@ -119,7 +119,7 @@ def _write_run(job: Job) -> str:
     )
 
 
-def parse_task(task: dict[str, Any]) -> list[Process]:
+def parse_task(task: dict[str, Any]) -> list[JobProcess]:
     """SkyPilot runs `run` on every machine, with variables from "Environment variables" of its documentation (0.14):
     SKYPILOT_NODE_IPS, SKYPILOT_NODE_RANK, SKYPILOT_NUM_NODES, SKYPILOT_NUM_GPUS_PER_NODE and SKYPILOT_TASK_ID."""
     nodes = int(task["num_nodes"])
@@ -131,7 +131,7 @@ def parse_task(task: dict[str, Any]) -> list[Process]:
         given[name] = make_secret_environment()["LOCKSTEP_SECRET"] if value is None else str(value)
     mounts = {path: source if isinstance(source, str) else "" for path, source in task["file_mounts"].items()}
     return [
-        Process(
+        JobProcess(
             ("bash", "-c", str(task["run"])),
             given
             | {

@@ -11,7 +11,7 @@ from lockstep.errors import LockstepError
 from lockstep.jobs.detached import read_log
 from lockstep.jobs.job import Job
 from lockstep.jobs.judge_run import judge_run
-from lockstep.jobs.kind import Process, State, Submission
+from lockstep.jobs.kind import JobProcess, JobState, Submission
 from lockstep.jobs.kinds.local import make_absolute
 from lockstep.jobs.programs import asks, call, require_program
 from lockstep.jobs.shell_script import record_calls
@@ -22,14 +22,14 @@ START_MINUTES = 10
 """What Slurm's time limit has beyond --max-hours."""
 FLAG = re.compile(r"^#SBATCH --([a-z-]+)(?:=(\S+))?", re.MULTILINE)
 STATES = {
-    "PENDING": State.WAITING,
-    "REQUEUED": State.WAITING,
-    "SUSPENDED": State.WAITING,
-    "CONFIGURING": State.WAITING,
-    "RUNNING": State.RUNNING,
-    "COMPLETING": State.RUNNING,
-    "COMPLETED": State.FINISHED,
-    "CANCELLED": State.CANCELLED,
+    "PENDING": JobState.WAITING,
+    "REQUEUED": JobState.WAITING,
+    "SUSPENDED": JobState.WAITING,
+    "CONFIGURING": JobState.WAITING,
+    "RUNNING": JobState.RUNNING,
+    "COMPLETING": JobState.RUNNING,
+    "COMPLETED": JobState.FINISHED,
+    "CANCELLED": JobState.CANCELLED,
 }
 """What Slurm's states mean. All others are failures."""
 SCRIPT = """#!/bin/bash
@@ -75,7 +75,7 @@ class SlurmKind:
             command=shlex.join([job.python, "-m", "lockstep", *words]),
         )
 
-    def parse(self, text: str) -> list[Process]:
+    def parse(self, text: str) -> list[JobProcess]:
         flags = {key: value or "" for key, value in FLAG.findall(text)}
         batch = _list_batch_variables(flags)
         calls = record_calls(text, ("srun", "scontrol", "scancel"), batch)
@@ -87,7 +87,7 @@ class SlurmKind:
             program.pop(0)
         nodes = _spread_tasks(int(flags["nodes"]), int(flags["ntasks"]))
         return [
-            Process(tuple(program), steps[0].variables | _list_task_variables(rank, nodes), node, (f"h{node + 1}",))
+            JobProcess(tuple(program), steps[0].variables | _list_task_variables(rank, nodes), node, (f"h{node + 1}",))
             for rank, node in enumerate(nodes)
         ]
 
@@ -100,12 +100,12 @@ class SlurmKind:
         output = _output_file(job).replace("%j", number)
         return Submission(self.name, job.name, number, make_absolute(job.run), time.time(), {"output": output})
 
-    def read_state(self, submission: Submission) -> State:
+    def read_state(self, submission: Submission) -> JobState:
         answer = asks(["scontrol", "--oneliner", "show", "job", submission.id])
         match = re.search(r"\bJobState=(\w+)", answer or "")
         if match is None:  # it forgets jobs that ended MinJobAge seconds ago
             return judge_run(submission, Path(submission.facts["output"]))
-        return STATES.get(match[1], State.FAILED)
+        return STATES.get(match[1], JobState.FAILED)
 
     def read_logs(self, submission: Submission) -> str:
         return read_log(Path(submission.facts["output"]))

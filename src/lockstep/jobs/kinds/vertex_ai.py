@@ -11,7 +11,7 @@ from lockstep.errors import LockstepError
 from lockstep.job_secret import make_secret_environment
 from lockstep.jobs.job import Job
 from lockstep.jobs.judge_run import judge_run
-from lockstep.jobs.kind import MADE_UP_SECRET, Process, State, Submission
+from lockstep.jobs.kind import MADE_UP_SECRET, JobProcess, JobState, Submission
 from lockstep.jobs.kinds.pods import escape_references, expand_references
 from lockstep.jobs.manifest import (
     CONFIG_VARIABLE,
@@ -41,14 +41,14 @@ COMMENTS = {
     "restartJobOnWorkerRestart": "A machine that is replaced starts all again, from the last checkpoint.",
 }
 STATES = {
-    "JOB_STATE_QUEUED": State.WAITING,
-    "JOB_STATE_PENDING": State.WAITING,
-    "JOB_STATE_RUNNING": State.RUNNING,
-    "JOB_STATE_CANCELLING": State.RUNNING,
-    "JOB_STATE_SUCCEEDED": State.FINISHED,
-    "JOB_STATE_CANCELLED": State.CANCELLED,
-    "JOB_STATE_FAILED": State.FAILED,
-    "JOB_STATE_EXPIRED": State.FAILED,
+    "JOB_STATE_QUEUED": JobState.WAITING,
+    "JOB_STATE_PENDING": JobState.WAITING,
+    "JOB_STATE_RUNNING": JobState.RUNNING,
+    "JOB_STATE_CANCELLING": JobState.RUNNING,
+    "JOB_STATE_SUCCEEDED": JobState.FINISHED,
+    "JOB_STATE_CANCELLED": JobState.CANCELLED,
+    "JOB_STATE_FAILED": JobState.FAILED,
+    "JOB_STATE_EXPIRED": JobState.FAILED,
 }
 
 
@@ -81,7 +81,7 @@ class VertexKind:
         head = HEAD.format(bucket=_require_bucket(job), name=job.name, region=region)
         return write_manifest(head, [spec], COMMENTS)
 
-    def parse(self, text: str) -> list[Process]:
+    def parse(self, text: str) -> list[JobProcess]:
         (spec,) = read_documents(text)
         return parse_custom_job(spec)
 
@@ -97,10 +97,10 @@ class VertexKind:
             answer = call(["gcloud", "ai", "custom-jobs", "create", *words, "--format", "value(name)"])
         return Submission(self.name, job.name, answer.strip(), job.run, time.time(), {"region": region})
 
-    def read_state(self, submission: Submission) -> State:
+    def read_state(self, submission: Submission) -> JobState:
         words = [submission.id, "--region", submission.facts["region"], "--format", "value(state)"]
         answer = asks(["gcloud", "ai", "custom-jobs", "describe", *words])
-        return judge_run(submission) if answer is None else STATES.get(answer.strip(), State.UNKNOWN)
+        return judge_run(submission) if answer is None else STATES.get(answer.strip(), JobState.UNKNOWN)
 
     def read_logs(self, submission: Submission) -> str:
         query = f'resource.type="ml_job" AND resource.labels.job_id="{submission.id.rpartition("/")[2]}"'
@@ -145,7 +145,7 @@ def _describe_pool(job: Job, machine: Mapping[str, object], replicas: int) -> di
     return {"machineSpec": dict(machine), "replicaCount": replicas, "containerSpec": container}
 
 
-def parse_custom_job(spec: Mapping[str, Any]) -> list[Process]:
+def parse_custom_job(spec: Mapping[str, Any]) -> list[JobProcess]:
     """Vertex AI injects CLUSTER_SPEC and TF_CONFIG ("Distributed training" in its documentation) and mounts Cloud Storage
     below /gcs."""
     pools: list[Mapping[str, Any]] = spec["workerPoolSpecs"]
@@ -156,7 +156,7 @@ def parse_custom_job(spec: Mapping[str, Any]) -> list[Process]:
         for number, pool in enumerate(pools)
         if pool
     }
-    processes: list[Process] = []
+    processes: list[JobProcess] = []
     for number, pool in enumerate(pools):
         for index, address in enumerate(cluster.get(f"workerpool{number}", [])):
             container = pool["containerSpec"]
@@ -168,7 +168,7 @@ def parse_custom_job(spec: Mapping[str, Any]) -> list[Process]:
             mounts = {BUCKETS: "", given[SECRET_VARIABLE]: MADE_UP_SECRET}
             words = (*container["command"], *container["args"])
             name = address.rpartition(":")[0]
-            processes.append(Process(words, given | injected, len(processes), (name,), mounts))
+            processes.append(JobProcess(words, given | injected, len(processes), (name,), mounts))
     return processes
 
 

@@ -8,7 +8,7 @@ from lockstep.errors import LockstepError
 from lockstep.hosts.hosts_file import Host, read_hosts
 from lockstep.jobs.detached import end_detached, read_detached_logs, read_detached_state, start_detached
 from lockstep.jobs.job import Job
-from lockstep.jobs.kind import Process, State, Submission
+from lockstep.jobs.kind import JobProcess, JobState, Submission
 from lockstep.jobs.kinds.local import make_absolute
 from lockstep.jobs.programs import require_program
 from lockstep.jobs.shell_script import Call, record_calls
@@ -36,7 +36,7 @@ class MpiKind:
         ]
         return "\n".join([f"# {job.workers} workers on {len(job.hosts)} machines, by ssh.", *lines]) + "\n"
 
-    def parse(self, text: str) -> list[Process]:
+    def parse(self, text: str) -> list[JobProcess]:
         calls = record_calls(text, ("mpirun",), {})
         if len(calls) != 1:
             raise LockstepError("The script does not call mpirun once.", "Print it again with --print.", code=2)
@@ -46,7 +46,7 @@ class MpiKind:
         require_program("mpirun")
         return start_detached(self.name, job, self.print_job(job))
 
-    def read_state(self, submission: Submission) -> State:
+    def read_state(self, submission: Submission) -> JobState:
         return read_detached_state(submission)
 
     def read_logs(self, submission: Submission) -> str:
@@ -110,7 +110,7 @@ def _join_lines(options: Sequence[Sequence[str]]) -> str:
     return " \\\n    ".join(shlex.join(words) for words in options)
 
 
-def spread_processes(call: Call) -> list[Process]:
+def spread_processes(call: Call) -> list[JobProcess]:
     """Returns the processes that this mpirun command starts, rank by rank, filling one host after the other."""
     options, program = _split_words(call.words[1:])
     hosts = read_hosts(",".join(options.get("-H", []) + options.get("--host", [])))
@@ -124,9 +124,12 @@ def spread_processes(call: Call) -> list[Process]:
         )
     nodes = nodes[:count]
     given = dict(_read_variable(word, call.variables) for word in options.get("-x", []))
+    names = [[host.name] for host in hosts]
+    if "MASTER_ADDR" in given:  # another name of the host with rank 0
+        names[0].append(given["MASTER_ADDR"])
     return [
-        Process(tuple(program), given | _list_injected(rank, nodes, hosts), nodes[rank], (hosts[nodes[rank]].name,))
-        for rank in range(count)
+        JobProcess(tuple(program), given | _list_injected(rank, nodes, hosts), node, tuple(dict.fromkeys(names[node])))
+        for rank, node in enumerate(nodes)
     ]
 
 
@@ -159,5 +162,5 @@ def _split_words(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]
 def _read_variable(word: str, variables: Mapping[str, str]) -> tuple[str, str]:
     """`-x NAME` passes a variable of mpirun on, `-x NAME=VALUE` sets one."""
     name, equals, value = word.partition("=")
-    known = variables | environment_variables.copy_basics()
+    known = {**variables, **environment_variables.copy_basics()}
     return name, value if equals else known.get(name, "")
