@@ -130,13 +130,14 @@ def test_journals_arrive_while_it_trains_and_after_a_host_was_lost(disks: Privat
 
 @pytest.mark.slow
 def test_the_first_host_continues_alone(disks: PrivateDisks, tiny: Tiny, tmp_path: Path) -> None:
+    plain = (*SETTINGS, "model.dropout=0")  # dropout differs with the number of workers
     with EmulatedNetwork(2) as network:
-        disks.train(network, disks.make_words(*SETTINGS, "strategy.name=sharded"))
-    words = disks.make_words(*SETTINGS, "train.steps=20", "strategy.name=allreduce")
+        disks.train(network, disks.make_words(*plain, "strategy.name=sharded"))
+    words = disks.make_words(*plain, "train.steps=20", "strategy.name=allreduce")
     with EmulatedNetwork(1) as network:
         said = disks.train(network, words)
     assert "Continuing from step 16" in said[0]
-    whole = train_whole(tiny, tmp_path / "whole", "train.steps=20")
+    whole = train_whole(tiny, tmp_path / "whole", "train.steps=20", "model.dropout=0")
     for one, other in zip(steps(disks.run()), steps(whole), strict=True):
         assert one["loss"] == pytest.approx(other["loss"], abs=1e-4)
 
