@@ -15,7 +15,7 @@ from lockstep.files import digest
 from lockstep.hosts.agent_channel import AgentChannel
 from lockstep.hosts.hosts_file import Host
 from lockstep.jobs.job import Job
-from lockstep.jobs.kind import State
+from lockstep.jobs.kind import JobState
 from lockstep.jobs.over_ssh.host_output import TRACE, HostOutput
 from lockstep.jobs.over_ssh.launch_state import LaunchState, describe_own, read_launch_state, write_state
 from lockstep.jobs.over_ssh.script import parse_script, print_script
@@ -196,6 +196,6 @@ def test_torch_talks_to_the_file_only(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_a_launch_whose_command_was_killed_has_failed(tmp_path: Path) -> None:
     write_state(tmp_path / "state", describe_own())
-    assert read_launch_state(tmp_path / "state").state == State.RUNNING
+    assert read_launch_state(tmp_path / "state").state == JobState.RUNNING
     write_state(tmp_path / "state", LaunchState(os.getpid(), start=1))
-    assert read_launch_state(tmp_path / "state").state == State.FAILED
+    assert read_launch_state(tmp_path / "state").state == JobState.FAILED

@@ -9,13 +9,13 @@ from pathlib import Path
 from lockstep.errors import LockstepError
 from lockstep.jobs.detached import read_log
 from lockstep.jobs.job import Job
-from lockstep.jobs.kind import Process, State, Submission
+from lockstep.jobs.job_record import log_file, remember
+from lockstep.jobs.kind import JobProcess, JobState, Submission
 from lockstep.jobs.over_ssh.host_output import HostOutput
 from lockstep.jobs.over_ssh.launch_state import describe_own, read_launch_state, state_file, write_state
 from lockstep.jobs.over_ssh.script import parse_script, print_script
 from lockstep.jobs.over_ssh.ssh_launch import SshLaunch
 from lockstep.jobs.over_ssh.torchrun_command import make_absolute, make_commands
-from lockstep.jobs.record import log_file, remember
 
 CANCEL_SECONDS = 60.0
 """Longer than the workers may take to save."""
@@ -29,7 +29,7 @@ class SshKind:
     def print_job(self, job: Job) -> str:
         return print_script(job)
 
-    def parse(self, text: str) -> list[Process]:
+    def parse(self, text: str) -> list[JobProcess]:
         return parse_script(text)
 
     def submit(self, job: Job) -> Submission:
@@ -44,15 +44,15 @@ class SshKind:
                 launch.run()
                 output.say(f"The run is in {submission.facts['place']}.")
         except LockstepError as error:
-            write_state(path, replace(state, state=State.FAILED, sentence=error.message))
+            write_state(path, replace(state, state=JobState.FAILED, sentence=error.message))
             raise
         except SystemExit:
-            write_state(path, replace(state, state=State.CANCELLED))
+            write_state(path, replace(state, state=JobState.CANCELLED))
             raise
-        write_state(path, replace(state, state=State.FINISHED))
+        write_state(path, replace(state, state=JobState.FINISHED))
         return submission
 
-    def read_state(self, submission: Submission) -> State:
+    def read_state(self, submission: Submission) -> JobState:
         return read_launch_state(Path(submission.facts["state"])).state
 
     def read_logs(self, submission: Submission) -> str:
@@ -61,7 +61,7 @@ class SshKind:
     def cancel(self, submission: Submission) -> None:
         """Tells the command that watches the job to stop it, and waits until it has."""
         state = read_launch_state(Path(submission.facts["state"]))
-        if state.state != State.RUNNING:
+        if state.state != JobState.RUNNING:
             return
         os.kill(state.pid, signal.SIGTERM)
         deadline = time.monotonic() + CANCEL_SECONDS

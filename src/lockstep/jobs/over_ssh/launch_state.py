@@ -6,9 +6,9 @@ from pathlib import Path
 
 from lockstep.errors import LockstepError
 from lockstep.files import read_json, write_json
-from lockstep.jobs.kind import State
-from lockstep.jobs.record import jobs_folder
-from lockstep.monitor_folder import Process as SystemProcess
+from lockstep.jobs.job_record import jobs_folder
+from lockstep.jobs.kind import JobState
+from lockstep.monitor_folder import Process
 
 
 @dataclass(frozen=True)
@@ -17,12 +17,12 @@ class LaunchState:
 
     pid: int
     start: int  # of the command's process, in ticks since the machine was started
-    state: State = State.RUNNING
+    state: JobState = JobState.RUNNING
     sentence: str = ""  # about the end
 
     @property
-    def process(self) -> SystemProcess:
-        return SystemProcess(self.pid, self.start)
+    def process(self) -> Process:
+        return Process(self.pid, self.start)
 
 
 def state_file(name: str) -> Path:
@@ -32,7 +32,7 @@ def state_file(name: str) -> Path:
 
 def describe_own() -> LaunchState:
     """Returns the state of a launch that this process watches."""
-    own = SystemProcess.of(os.getpid())
+    own = Process.of(os.getpid())
     return LaunchState(own.pid, own.start)
 
 
@@ -45,7 +45,7 @@ def read_launch_state(path: Path) -> LaunchState:
     facts = read_json(path)
     if facts is None:
         raise LockstepError(f"{path} does not exist.", "It was deleted; the run is on its first host.")
-    state = LaunchState(**{**facts, "state": State(facts["state"])})
-    if state.state == State.RUNNING and not state.process.is_alive():
-        return replace(state, state=State.FAILED, sentence="The command that watched it was killed.")
+    state = LaunchState(**{**facts, "state": JobState(facts["state"])})
+    if state.state == JobState.RUNNING and not state.process.is_alive():
+        return replace(state, state=JobState.FAILED, sentence="The command that watched it was killed.")
     return state

@@ -8,7 +8,7 @@ from lockstep.errors import LockstepError
 from lockstep.hosts.agent_channel import SSH_OPTIONS
 from lockstep.hosts.hosts_file import Host
 from lockstep.jobs.job import Job
-from lockstep.jobs.kind import Process
+from lockstep.jobs.kind import JobProcess
 from lockstep.jobs.over_ssh.torchrun_command import HostCommand, list_ranks, make_absolute, make_commands, name_ranks
 
 SECRET = "secret=$(openssl rand -hex 32)"
@@ -68,7 +68,7 @@ def _print_start(job: Job, command: HostCommand) -> str:
     return f"# {command.host.name}\n{START}{shlex.join(words)} &\n"
 
 
-def parse_script(text: str) -> list[Process]:
+def parse_script(text: str) -> list[JobProcess]:
     """Returns what the hosts would start: torchrun, once on each. The secret is a new one."""
     secret = secrets.token_hex(32)
     if SECRET not in text.splitlines():
@@ -77,7 +77,7 @@ def parse_script(text: str) -> list[Process]:
     return [_parse_start(line, node, secret) for node, line in enumerate(lines)]
 
 
-def _parse_start(line: str, node: int, secret: str) -> Process:
+def _parse_start(line: str, node: int, secret: str) -> JobProcess:
     *start, background = shlex.split(line.removeprefix(START))
     inside = start[-1]
     _, reads, command = inside.partition(READ_SECRET)
@@ -90,4 +90,4 @@ def _parse_start(line: str, node: int, secret: str) -> Process:
     variables = dict(word.split("=", 1) for word in words[:count])
     program = words[count:]
     names = (start[-2].rpartition("@")[2], program[program.index("--local-addr") + 1])
-    return Process(tuple(program), variables | {"LOCKSTEP_SECRET": secret}, node, tuple(dict.fromkeys(names)))
+    return JobProcess(tuple(program), variables | {"LOCKSTEP_SECRET": secret}, node, tuple(dict.fromkeys(names)))
