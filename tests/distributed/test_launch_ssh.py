@@ -260,17 +260,9 @@ def test_the_secret_is_in_no_command_line_and_no_file(tiny: Tiny, hosts: SshHost
 
 @pytest.mark.slow
 def test_the_printed_script_runs_here(tiny: Tiny, tmp_path: Path) -> None:
-    words = [
-        "launch",
-        tiny.config,
-        "train.steps=3",
-        "--on",
-        "ssh",
-        "--hosts",
-        "node1:1,node2:1",
-        "--run",
-        tmp_path / "run",
-    ]
-    result = lockstep(*words, "--pretend", LOCKSTEP_STATE=str(tmp_path / "state"))
-    assert "3 steps were trained" in result.stdout
-    assert len(steps(tmp_path / "run-pretend")) == 3
+    words = ["launch", tiny.config, "train.steps=3", "--on", "ssh", "--hosts", "node1:1,node2:1"]
+    run, state = tmp_path / "run", str(tmp_path / "state")
+    result = lockstep(*words, "--run", run, "--pretend", "--json", LOCKSTEP_STATE=state)
+    facts = json.loads(result.stdout)
+    assert (facts["steps"], facts["workers"], facts["hosts"]) == (3, 2, 2), result.stderr
+    assert len(steps(Path(facts["run"]))) == 3
