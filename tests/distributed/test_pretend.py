@@ -119,6 +119,18 @@ def test_without_root_all_processes_run_beside_each_other(
     assert read_losses(tmp_path / str(facts["run"])) == pytest.approx(plain(2, 0), rel=1e-4)
 
 
+@emulated_network
+@pytest.mark.slow
+def test_a_run_at_an_address_is_tried_beside_it(tiny: Tiny, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    words = (*KUBERNETES[:-2], "--run", f"file://{store}/first")
+    facts = pretend(tiny, tmp_path, *words)
+    assert facts["run"] == f"file://{store}/first-pretend"
+    assert sorted(path.name for path in store.iterdir()) == ["first-pretend"]
+    assert (store / "first-pretend" / "config.yaml").exists()
+
+
 @pytest.mark.slow
 def test_a_trial_replaces_an_earlier_one_and_nothing_else(tiny: Tiny, tmp_path: Path) -> None:
     words = ("--on", "local", "--workers-per-node", 1, "--run", "mine")

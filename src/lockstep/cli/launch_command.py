@@ -117,7 +117,7 @@ def launch(
     if print_only:
         _print_text(kind, job, as_json)
     elif pretends:
-        _pretend(kind, facts, shorten(job), as_json)
+        _pretend(kind, facts, shorten(job, facts), as_json)
     else:
         check_is_new(job.name)
         if facts.stays and job.files and settings.task_name == "translation":
@@ -171,6 +171,7 @@ def _describe_job(
     run: str,
     options: dict[str, str],
 ) -> "Job":
+    """Returns the job as far as the config and the machines decide it; `launch` adds what only its options say."""
     from lockstep.cli.train_command import choose_workers
     from lockstep.jobs.job import Job
 
@@ -212,10 +213,11 @@ def _read_hosts(
     return tuple(place if slots is None else replace(place, slots=slots) for place in places[:nodes])
 
 
-def shorten(job: "Job") -> "Job":
+def shorten(job: "Job", facts: "KindFacts") -> "Job":
     """Returns the job as it is pretended: a run of its own, and few steps unless the user chose their number."""
     steps = () if any(word.startswith("train.steps=") for word in job.settings) else (f"train.steps={PRETENDED_STEPS}",)
-    return replace(job, settings=(*job.settings, *steps), run=f"{job.run.rstrip('/')}-pretend/run")
+    below = "" if facts.has_containers or "://" in job.run else "/run"  # beside the other files of the trial
+    return replace(job, settings=(*job.settings, *steps), run=f"{job.run.rstrip('/')}-pretend{below}")
 
 
 def _print_text(kind: "Kind", job: "Job", as_json: bool) -> None:

@@ -19,7 +19,7 @@ from lockstep.errors import LockstepError
 from lockstep.jobs.kind import MADE_UP_SECRET, JobProcess
 from lockstep.lab.emulated_network import EmulatedNetwork, check_can_emulate
 from lockstep.launch.run_all import Program, run_all
-from lockstep.remote.place import working_folder
+from lockstep.remote.place import is_remote
 
 MARK = "pretended"
 """A file in the folder of a trial: what is there may be removed."""
@@ -38,11 +38,11 @@ def can_emulate() -> bool:
 
 def make_trial_folder(run: str, processes: Sequence[JobProcess]) -> tuple[Path, str]:
     """Returns a new folder for the files of a trial, and where its run is on this machine. An earlier trial there is
-    removed. `run` is the folder `run` in a folder for the trial, or an address."""
+    removed. `run` is a folder in that of the trial, below a mounted path, or an address."""
     mounts = {path for process in processes for path, source in process.mounts.items() if not source}
     path = next((path for path in mounts if Path(run).is_relative_to(path)), None)
-    place = working_folder(run).parent if path is None else Path("runs") / Path(run).parent.name
-    place = place.absolute()
+    is_elsewhere = path is not None or is_remote(run)
+    place = (Path("runs") / Path(run).name if is_elsewhere else Path(run).parent).absolute()
     if place.exists() and not (place / MARK).exists():
         raise LockstepError(f"{place} is in the way of the trial.", "Remove or rename it.", code=2)
     shutil.rmtree(place, ignore_errors=True)

@@ -42,7 +42,7 @@ def call(words: Sequence[str], text: str = "", secret: str | None = None) -> str
     return result.stdout
 
 
-def asks(words: Sequence[str]) -> str | None:
+def ask(words: Sequence[str]) -> str | None:
     """Returns what a program answers; None if it is not there or knows nothing."""
     try:
         return call(words)

@@ -12,7 +12,7 @@ from lockstep.jobs.judge_run import judge_run
 from lockstep.jobs.kind import JobProcess, JobState, Submission
 from lockstep.jobs.kinds.pods import Containers, describe_containers, expand_references, mount_paths, read_environment
 from lockstep.jobs.manifest import read_documents, write_manifest
-from lockstep.jobs.programs import asks, call, require_program
+from lockstep.jobs.programs import ask, call, require_program
 
 CLOSING_SECONDS = 600
 """What the cluster adds to --max-hours before it ends the job by force."""
@@ -63,12 +63,12 @@ class KubernetesKind:
         try:
             call(["kubectl", "create", "-f", "-"], text)
         except LockstepError:
-            asks(["kubectl", "delete", "secret", job.name])
+            ask(["kubectl", "delete", "secret", job.name])
             raise
         return Submission(self.name, job.name, f"{what}/{job.name}", job.run, time.time())
 
     def read_state(self, submission: Submission) -> JobState:
-        answer = asks(["kubectl", "get", submission.id, "-o", "json"])
+        answer = ask(["kubectl", "get", submission.id, "-o", "json"])
         return judge_run(submission) if answer is None else judge_conditions(json.loads(answer))
 
     def read_logs(self, submission: Submission) -> str:

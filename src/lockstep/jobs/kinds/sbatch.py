@@ -13,7 +13,7 @@ from lockstep.jobs.job import Job
 from lockstep.jobs.judge_run import judge_run
 from lockstep.jobs.kind import JobProcess, JobState, Submission
 from lockstep.jobs.kinds.local import make_absolute
-from lockstep.jobs.programs import asks, call, require_program
+from lockstep.jobs.programs import ask, call, require_program
 from lockstep.jobs.shell_script import record_calls
 
 SAVE_SECONDS = 120
@@ -101,7 +101,7 @@ class SlurmKind:
         return Submission(self.name, job.name, number, make_absolute(job.run), time.time(), {"output": output})
 
     def read_state(self, submission: Submission) -> JobState:
-        answer = asks(["scontrol", "--oneliner", "show", "job", submission.id])
+        answer = ask(["scontrol", "--oneliner", "show", "job", submission.id])
         match = re.search(r"\bJobState=(\w+)", answer or "")
         if match is None:  # it forgets jobs that ended MinJobAge seconds ago
             return judge_run(submission, Path(submission.facts["output"]))

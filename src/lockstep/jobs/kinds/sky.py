@@ -14,7 +14,7 @@ from lockstep.jobs.job import Job
 from lockstep.jobs.judge_run import judge_run
 from lockstep.jobs.kind import JobProcess, JobState, Submission
 from lockstep.jobs.manifest import read_documents, write_manifest
-from lockstep.jobs.programs import asks, call, require_program
+from lockstep.jobs.programs import ask, call, require_program
 
 CONFIG = "/tmp/lockstep.yaml"
 PACKAGE = "'lockstep-train[train,s3,gcs]'"
@@ -82,7 +82,7 @@ class SkyKind:
         return Submission(self.name, job.name, job.name, job.run, time.time())
 
     def read_state(self, submission: Submission) -> JobState:
-        answer = asks(["sky", "jobs", "queue", "--all", "--output", "json"])
+        answer = ask(["sky", "jobs", "queue", "--all", "--output", "json"])
         records = json.loads(answer) if answer else []
         status = next((one.get("status") for one in records if one.get("job_name") == submission.id), None)
         return judge_run(submission) if status is None else STATES.get(status, JobState.FAILED)

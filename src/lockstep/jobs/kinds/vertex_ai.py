@@ -21,7 +21,7 @@ from lockstep.jobs.manifest import (
     write_config_command,
     write_manifest,
 )
-from lockstep.jobs.programs import asks, call, require_program
+from lockstep.jobs.programs import ask, call, require_program
 
 MACHINE = "n1-standard-8"
 SECRET_VARIABLE = "JOB_SECRET"
@@ -99,7 +99,7 @@ class VertexKind:
 
     def read_state(self, submission: Submission) -> JobState:
         words = [submission.id, "--region", submission.facts["region"], "--format", "value(state)"]
-        answer = asks(["gcloud", "ai", "custom-jobs", "describe", *words])
+        answer = ask(["gcloud", "ai", "custom-jobs", "describe", *words])
         return judge_run(submission) if answer is None else STATES.get(answer.strip(), JobState.UNKNOWN)
 
     def read_logs(self, submission: Submission) -> str:
