@@ -61,14 +61,15 @@ class SshHosts:
         return subprocess.run(self.enter(host, "cat", str(path)), capture_output=True, text=True, check=False).stdout
 
     def list_leftovers(self, host: EmulatedHost, is_cut: bool = False) -> list[str]:
-        """Returns what a launch has left on a host: processes, also those of sshd for its connections, and files in memory.
-        Of a host that `is_cut` those of sshd do not count: it waits for TCP to give the connection up."""
+        """Returns what a launch has left on a host: processes, also those of sshd for its connections, temporary files, and
+        files in memory. Of a host that `is_cut` those of sshd do not count: it waits for TCP to give the connection up."""
         pids = subprocess.run(
             ["ip", "netns", "pids", host.namespace], capture_output=True, text=True, check=True
         ).stdout.split()
         main = {str(self.servers[host.name].pid), *self._find_sshd(host)}
         left = [describe_process(pid) for pid in pids if pid not in main]
-        files = subprocess.run(self.enter(host, "ls", "/dev/shm"), capture_output=True, text=True, check=False)
+        look = "ls /dev/shm; ls -A $0 | grep -e ^lockstep- -e ^torchelastic -e ^tmp"
+        files = subprocess.run(self.enter(host, "sh", "-c", look, str(self.private)), capture_output=True, text=True)
         return [one for one in left if one and not (is_cut and "sshd:" in one)] + files.stdout.split()
 
     def wait_until_clean(self, cut: EmulatedHost | None = None, seconds: float = 40) -> None:
@@ -131,6 +132,8 @@ def ssh_hosts(folder: Path, count: int, *private: Path) -> Iterator[SshHosts]:
 
 
 def _start_sshd(host: EmulatedHost, keys: Path, private: list[Path], stack: ExitStack) -> subprocess.Popen[bytes]:
+    variables = {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "HOME": private[0], "TMPDIR": private[0]}
+    variables["LOCKSTEP_FAULT"] = SLOW
     settings = {
         "Port": PORT,
         "HostKey": keys / host.name,
@@ -139,7 +142,7 @@ def _start_sshd(host: EmulatedHost, keys: Path, private: list[Path], stack: Exit
         "UsePAM": "no",
         "PasswordAuthentication": "no",
         "PidFile": "none",
-        "SetEnv": f"PYTHONPATH={os.environ.get('PYTHONPATH', '')} HOME={private[0]} LOCKSTEP_FAULT={SLOW}",
+        "SetEnv": " ".join(f"{name}={value}" for name, value in variables.items()),
     }
     config = keys / f"{host.name}.sshd"
     config.write_text("".join(f"{name} {value}\n" for name, value in settings.items()))

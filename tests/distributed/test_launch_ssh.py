@@ -92,7 +92,6 @@ def test_kill_9_of_the_command_ends_everything_everywhere(tiny: Tiny, hosts: Ssh
         process.wait()
         hosts.wait_until_clean()
         wait_until_dead(ssh)
-        assert not list(Path("/tmp").glob("lockstep-agent-*"))
 
 
 def test_ctrl_c_saves_and_ends_everything_everywhere(tiny: Tiny, hosts: SshHosts, run: Path) -> None:

@@ -163,6 +163,17 @@ def test_a_connection_is_measured_and_strangers_are_sent_away() -> None:
         time.sleep(0.02)
 
 
+def test_a_port_is_free_again_for_the_next_peer() -> None:
+    listener = listen("127.0.0.1")
+    assert isinstance(listener, dict)
+    port = int(str(listener["port"]))
+    for _ in range(5):
+        connect("127.0.0.1", port, str(listener["token"]), most_seconds=0)
+        listener = listen("127.0.0.1", port)
+        assert isinstance(listener, dict)
+    connect("127.0.0.1", port, str(listener["token"]), most_seconds=0)
+
+
 def ask_in_background(channel: AgentChannel) -> threading.Thread:
     def ask() -> None:
         with suppress(LockstepError):
