@@ -93,7 +93,7 @@ def _remove_leftovers(parent: Path) -> None:
     for job in parent.glob(f"lockstep-job-{os.getuid()}-*"):
         with suppress(OSError):
             for path in job.iterdir() if job.lstat().st_uid == os.getuid() else ():
-                if now - path.lstat().st_mtime < LEFTOVER_SECONDS or _is_locked(path / "lock"):
+                if now - path.lstat().st_mtime < LEFTOVER_SECONDS or is_locked(path / "lock"):
                     continue
                 if path.is_dir():
                     shutil.rmtree(path, ignore_errors=True)
@@ -115,8 +115,8 @@ def _find_parent() -> Path:
     return MEMORY if os.access(MEMORY, os.W_OK) else Path(tempfile.gettempdir())
 
 
-def _is_locked(path: Path) -> bool:
-    """Whether a monitor uses the folder of this file."""
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock of a folder, which is this file."""
     try:
         with path.open() as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

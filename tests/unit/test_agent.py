@@ -103,6 +103,30 @@ def test_nothing_is_left_of_a_program_that_an_agent_has_started(tmp_path: Path) 
         assert events.get(timeout=20) == {"event": "lost"}
 
 
+def test_temporary_files_of_a_killed_agent_are_removed_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    command = [sys.executable, "-m", "lockstep.hosts.agent"]
+    with AgentChannel("here", command) as killed, AgentChannel("here", command) as other:
+        for channel in (killed, other):
+            channel.wait_for_hello()
+            channel.ask("start", name="sleep", words=["sleep", "600"], variables={}, folder="/")
+        assert len(list(tmp_path.glob("lockstep-agent-*"))) == 2, "those of others stay"
+        os.kill(killed._process.pid, signal.SIGKILL)
+        killed._process.wait()
+        with AgentChannel("here", command) as channel:
+            channel.wait_for_hello()
+            channel.ask("start", name="sleep", words=["sleep", "600"], variables={}, folder="/")
+            assert len(list(tmp_path.glob("lockstep-agent-*"))) == 2
+    wait_until_gone(tmp_path)
+
+
+def wait_until_gone(folder: Path) -> None:
+    while list(folder.iterdir()):
+        time.sleep(0.02)
+
+
 def test_an_agent_that_is_cut_off_ends_itself(tmp_path: Path) -> None:
     """What it has started ends, too."""
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()

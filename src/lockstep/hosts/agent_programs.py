@@ -1,5 +1,6 @@
 """The programs that an agent runs for a command, whose output it sends line by line."""
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ from pydantic import JsonValue
 from lockstep.errors import LockstepError
 from lockstep.hosts.process_tree import kill_descendants
 from lockstep.launch.run_all import DIE_WITH_PARENT
-from lockstep.monitor_folder import remove_job_folder
+from lockstep.monitor_folder import is_locked, remove_job_folder
 
 Send = Callable[[Mapping[str, object]], None]
 MOST_CHARACTERS = 4_000
@@ -24,13 +25,27 @@ DRAIN_SECONDS = 1.0
 """How long output may still come from a program that has ended. Its own children may hold the pipes longer."""
 
 
+class TemporaryFolder:
+    """A folder for temporary files. Those of agents that were killed are removed first: nobody holds their locks."""
+
+    def __init__(self) -> None:
+        parent = Path(tempfile.gettempdir())
+        for path in parent.glob("lockstep-agent-*"):
+            if path.lstat().st_uid == os.getuid() and not is_locked(path / "lock"):
+                shutil.rmtree(path, ignore_errors=True)
+        hidden = Path(tempfile.mkdtemp(prefix=".lockstep-agent-"))  # until it is locked
+        self._lock = (hidden / "lock").open("w")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.path = hidden.rename(parent / hidden.name.removeprefix("."))
+
+
 class Programs:
     """Starts programs and tells what they print and how they end: as events, which answer no request."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self._running: dict[str, subprocess.Popen[str]] = {}
-        self._temporary: str | None = None
+        self._temporary: TemporaryFolder | None = None
         self._runs: set[str] = set()
 
     def start(
@@ -42,8 +57,8 @@ class Programs:
             raise LockstepError(f"{name} runs already.")
         Path(folder).mkdir(parents=True, exist_ok=True)
         if self._temporary is None:
-            self._temporary = tempfile.mkdtemp(prefix="lockstep-agent-")
-        variables = {"TMPDIR": self._temporary, **variables}
+            self._temporary = TemporaryFolder()
+        variables = {"TMPDIR": str(self._temporary.path), **variables}
         self._runs |= set() if run is None else {run}
         started: list[subprocess.Popen[str] | OSError] = []
         is_started = threading.Event()
@@ -74,7 +89,7 @@ class Programs:
         for run in self._runs:
             remove_job_folder(run)
         if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+            shutil.rmtree(self._temporary.path, ignore_errors=True)
 
     def _follow(self, name: str, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
