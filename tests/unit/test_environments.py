@@ -168,7 +168,7 @@ BATCH |= {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM
 
 
 @pytest.mark.parametrize(
-    ("variables", "has_terminal"),
+    ("variables", "is_in_shell"),
     [
         ({}, True),
         (
@@ -187,8 +187,8 @@ BATCH |= {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM
         (dict.fromkeys(TORCH, ""), False),
     ],
 )
-def test_an_interactive_shell_is_not_a_job(variables: dict[str, str], has_terminal: bool) -> None:
-    assert recognize(variables, has_terminal) is None
+def test_an_interactive_shell_is_not_a_job(variables: dict[str, str], is_in_shell: bool) -> None:
+    assert recognize(variables, is_in_shell) is None
 
 
 def test_a_step_of_an_interactive_job_is_a_job() -> None:

@@ -98,6 +98,9 @@ def train(
 
         given = [*words, *([] if run is None else ["--run", run]), *(["--json"] * as_json)]
         given += [] if servers is None else ["--servers", str(servers)]
+        if least_workers is not None and placement.nodes > 1:
+            remedy = "Give one number, or start torchrun with --nnodes 1:2."
+            raise LockstepError(f"--workers {workers} is for one machine, and this job has several.", remedy, code=2)
         most_workers = join_as_node(placement, settings, most_workers, given, port)
     run_training(settings, run or "", most_workers, port, as_json, least_workers=least_workers, placement=placement)
 

@@ -36,16 +36,9 @@ class MonitorFacts:
 
 def find_placement() -> Placement | None:
     """Returns the place of this process in the job of an engine; None if no engine started it."""
-    has_terminal = any(os.isatty(number) for number in (0, 1, 2) if _is_open(number))
-    return recognize(environment_variables.copy(), has_terminal, _is_elastic_torchrun())
-
-
-def _is_open(number: int) -> bool:
-    try:
-        os.fstat(number)
-    except OSError:
-        return False
-    return True
+    # The task that `srun --pty` starts has a terminal, too: it is the shell, or itself the program.
+    is_in_shell = os.isatty(0) and environment_variables.slurm_task_pid() != os.getpid()
+    return recognize(environment_variables.copy(), is_in_shell, _is_elastic_torchrun())
 
 
 def _is_elastic_torchrun() -> bool:

@@ -85,6 +85,12 @@ def torchrun_nodes() -> str:
     return os.environ.get("PET_NNODES", "")
 
 
+def slurm_task_pid() -> int | None:
+    """The process that Slurm has started as this task."""
+    pid = os.environ.get("SLURM_TASK_PID", "")
+    return int(pid) if pid.isdecimal() else None
+
+
 def skypilot_task() -> str | None:
     """The name of this SkyPilot task, which stays the same when a lost machine is replaced; fit for a folder."""
     return re.sub(r"[^\w.-]", "-", os.environ.get("SKYPILOT_TASK_ID", "").strip()).strip(".-") or None

@@ -101,8 +101,8 @@ def _find_first_host(names: RankNames, variables: Variables, is_one_host: bool) 
             return hosts[0], source
     raise LockstepError(
         f"{names.family} started processes on several machines, but MASTER_ADDR does not say where the first one is.",
-        f"Add `{'-genv MASTER_ADDR' if names is HYDRA else '-x MASTER_ADDR='}{' ' * (names is HYDRA)}<first host>` to the "
-        "command that starts them.",
+        "Name it in the command that starts them (mpirun of Open MPI: -x MASTER_ADDR=<first host>, mpiexec of MPICH: "
+        "-genv MASTER_ADDR <first host>).",
         code=2,
     )
 
@@ -125,22 +125,22 @@ def list_uri_addresses(uri: str) -> list[str]:
 def list_lsf_hosts(variables: Variables, skip_first: bool) -> tuple[str, list[str]]:
     """Returns the variable with the hosts of an LSF job, and the hosts. jsrun starts nothing on the first one, where the
     job's script runs, if there are others."""
-    hosts: list[str] = []
-    source = ""
-    if "LSB_DJOB_RANKFILE" in variables:
-        source = "LSB_DJOB_RANKFILE"
-        try:
-            hosts = Path(variables[source]).read_text(encoding="utf-8").split()
-        except (OSError, UnicodeDecodeError):
-            hosts = []
-    if not hosts and "LSB_MCPU_HOSTS" in variables:
-        source = "LSB_MCPU_HOSTS"
-        hosts = variables[source].split()[::2]
-    if not hosts and "LSB_HOSTS" in variables:
-        source = "LSB_HOSTS"
-        hosts = variables[source].split()
+    sources = {
+        "LSB_DJOB_RANKFILE": _read_words(variables.get("LSB_DJOB_RANKFILE")),
+        "LSB_MCPU_HOSTS": variables.get("LSB_MCPU_HOSTS", "").split()[::2],  # each with its number of slots
+        "LSB_HOSTS": variables.get("LSB_HOSTS", "").split(),
+    }
+    source, hosts = next(((name, hosts) for name, hosts in sources.items() if hosts), ("", []))
     others = [host for host in hosts if host != hosts[0]]
     return source, others if skip_first and others else hosts
+
+
+def _read_words(path: str | None) -> list[str]:
+    """Returns the words of a file; none if it cannot be read."""
+    try:
+        return [] if path is None else Path(path).read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError):
+        return []
 
 
 def refuse_bare_rank(variables: Variables) -> None:

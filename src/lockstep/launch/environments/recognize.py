@@ -10,11 +10,11 @@ from lockstep.launch.environments.vertex import place_vertex_node
 MPI_ORDER = (mpi.JSRUN, mpi.OPEN_MPI, mpi.MVAPICH, mpi.PALS, mpi.HYDRA)
 
 
-def recognize(environment: Variables, has_terminal: bool = False, is_elastic: bool = False) -> Placement | None:
+def recognize(environment: Variables, is_in_shell: bool = False, is_elastic: bool = False) -> Placement | None:
     """Returns the place that these environment variables give to this process; None if it is to start its workers itself.
     Raises a LockstepError if they contradict each other or do not say enough.
 
-    `has_terminal`: a person may be typing. `is_elastic`: torchrun may continue with fewer nodes.
+    `is_in_shell`: a person has typed the command. `is_elastic`: torchrun may continue with fewer nodes.
     """
     variables = {name: value.strip() for name, value in environment.items() if value.strip()}
     if variables.get("LOCKSTEP_ENVIRONMENT") == "none":
@@ -31,7 +31,7 @@ def recognize(environment: Variables, has_terminal: bool = False, is_elastic: bo
     platform = _recognize_platform(variables)
     if platform is not None:
         return platform
-    if is_slurm_task(variables, has_terminal):
+    if is_slurm_task(variables, is_in_shell):
         placement = place_slurm_task(variables)
         compare_ranks(variables, placement)
         return placement
@@ -41,7 +41,7 @@ def recognize(environment: Variables, has_terminal: bool = False, is_elastic: bo
         return nodes.place_ranked_node(variables)
     if "SLURM_PROCID" not in variables:  # srun sets PMI_RANK and PMIX_RANK for a single task, too
         mpi.refuse_bare_rank(variables)
-    if not has_terminal:
+    if not is_in_shell:
         check_batch_script(variables)
     return None
 

@@ -21,12 +21,12 @@ FIRST_SPECIAL_STEP = 0xFFFFFFF0
 STEP_NAMES = ("SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST")
 
 
-def is_slurm_task(variables: Variables, has_terminal: bool) -> bool:
-    """Whether srun has started this process as one of several tasks. A batch script, the shell of salloc and that of
-    `srun --pty bash` are no tasks: only they can have a terminal."""
+def is_slurm_task(variables: Variables, is_in_shell: bool) -> bool:
+    """Whether srun has started this process as one of several tasks. What runs in a batch script, in the shell of salloc
+    or in that of `srun --pty bash` is none."""
     if "SLURM_PROCID" not in variables:
         return False
-    if has_terminal and ("SLURM_PTY_PORT" in variables or variables.get("SLURM_JOB_NAME") in SHELLS):
+    if is_in_shell and ("SLURM_PTY_PORT" in variables or variables.get("SLURM_JOB_NAME") in SHELLS):
         return False
     step = variables.get("SLURM_STEP_ID") or variables.get("SLURM_STEPID") or ""
     if step.isdecimal() and int(step) >= FIRST_SPECIAL_STEP:

@@ -50,7 +50,7 @@ def place_torch_process(variables: Variables, is_elastic: bool) -> WorkerPlaceme
 
 def _compare_with_slurm(variables: Variables, size: int) -> None:
     """Refuses a job with fewer processes than srun has started tasks: each task would be a world of its own."""
-    if not is_slurm_task(variables, has_terminal=False):
+    if not is_slurm_task(variables, is_in_shell=False):
         return
     name, tasks = count_tasks(variables)
     if size < tasks:
