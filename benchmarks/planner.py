@@ -23,7 +23,7 @@ from lockstep.files import read_json, write_json
 from lockstep.lab.emulated_network import EmulatedNetwork
 from lockstep.lab.plan.cluster import Cluster
 from lockstep.lab.plan.costs import LinkModel, Wiring
-from lockstep.lab.plan.job import Choice, PlannedJob
+from lockstep.lab.plan.planned_job import Choice, PlannedJob
 from lockstep.lab.plan.predict import PlanRow, make_plan
 from lockstep.lab.plan.profile import Profile, measure_profile
 from lockstep.lab.plan.score import MeasuredSetting, Score, average_step, score, summarise_scores

@@ -42,6 +42,7 @@ PHASES = (
     "joined",
     "upload",
     "commit",
+    "receive",
 )
 _SIGNALS = {
     "kill": signal.SIGKILL,

@@ -81,10 +81,9 @@ def read_start(pid: int) -> int | None:
 
 def make_monitor_folder(run: str) -> Path | None:
     """Returns the folder of this start of this run on this host, and makes it; None if it could be somebody else's."""
-    parent = MEMORY if os.access(MEMORY, os.W_OK) else Path(tempfile.gettempdir())
-    job = parent / f"lockstep-job-{os.getuid()}-{_digest(run, *_name_host())}"
+    job = _find_job_folder(run)
     folder = job / _digest(*environment_variables.name_launch())
-    _remove_leftovers(parent)
+    _remove_leftovers(job.parent)
     return folder if _make_own(job) and _make_own(folder) else None
 
 
@@ -94,7 +93,7 @@ def _remove_leftovers(parent: Path) -> None:
     for job in parent.glob(f"lockstep-job-{os.getuid()}-*"):
         with suppress(OSError):
             for path in job.iterdir() if job.lstat().st_uid == os.getuid() else ():
-                if now - path.lstat().st_mtime < LEFTOVER_SECONDS or _is_locked(path / "lock"):
+                if now - path.lstat().st_mtime < LEFTOVER_SECONDS or is_locked(path / "lock"):
                     continue
                 if path.is_dir():
                     shutil.rmtree(path, ignore_errors=True)
@@ -103,8 +102,21 @@ def _remove_leftovers(parent: Path) -> None:
             job.rmdir()  # fails if it is not empty
 
 
-def _is_locked(path: Path) -> bool:
-    """Whether a monitor uses the folder of this file."""
+def remove_job_folder(run: str) -> None:
+    """Removes all folders of a run on this host, whose workers and monitors were killed."""
+    shutil.rmtree(_find_job_folder(run), ignore_errors=True)
+
+
+def _find_job_folder(run: str) -> Path:
+    return _find_parent() / f"lockstep-job-{os.getuid()}-{_digest(run, *_name_host())}"
+
+
+def _find_parent() -> Path:
+    return MEMORY if os.access(MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock of a folder, which is this file."""
     try:
         with path.open() as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -12,8 +12,8 @@ from lockstep.explain.pages.compare_page import render_comparison
 from lockstep.explain.pages.evaluation_page import render_evaluation
 from lockstep.explain.report import make, write
 from lockstep.lab.plan.cluster import load_cluster, parse_link
-from lockstep.lab.plan.job import PlannedJob
 from lockstep.lab.plan.plan_page import render_plan
+from lockstep.lab.plan.planned_job import PlannedJob
 from lockstep.lab.plan.predict import make_plan
 from lockstep.lab.study.results import analyse
 from lockstep.lab.study.study_page import write_study

@@ -6,8 +6,8 @@ import pytest
 from playwright.sync_api import Browser
 
 from lockstep.lab.plan.cluster import load_cluster, parse_link
-from lockstep.lab.plan.job import PlannedJob
 from lockstep.lab.plan.plan_page import render_plan
+from lockstep.lab.plan.planned_job import PlannedJob
 from lockstep.lab.plan.predict import make_plan
 from pages import CHROMIUM, MARKS, open_page, save_screenshot
 from planning import make_profile

@@ -7,9 +7,9 @@ import pytest
 from lockstep.config import load
 from lockstep.lab.plan.cluster import SCALED_ERROR, find_device, load_cluster
 from lockstep.lab.plan.device_limits import estimate_fill, estimate_launches
-from lockstep.lab.plan.job import Choice, PlannedJob
 from lockstep.lab.plan.model_shape import measure_shape
 from lockstep.lab.plan.overlap import ProfiledTensor
+from lockstep.lab.plan.planned_job import Choice, PlannedJob
 from lockstep.lab.plan.predict import make_plan
 from lockstep.lab.plan.profile import ModelShape
 

@@ -12,7 +12,6 @@ from lockstep.cli.train_command import choose_workers
 from lockstep.config import build, load
 from lockstep.devices import pick_device
 from lockstep.errors import LockstepError, PortTaken
-from lockstep.files import write_json
 from lockstep.launch import fixed
 from lockstep.launch.engine import join_engine
 from lockstep.launch.environments.placement import WorkerPlacement
@@ -172,17 +171,6 @@ def test_memory_that_runs_out_is_one_sentence(
     with pytest.raises(LockstepError, match=r"^Worker 0 ran out of memory\.") as caught:
         train(config.model_copy(update={"batch": config.batch.model_copy(update=batch)}), tmp_path)
     assert advice in caught.value.remedy
-
-
-def test_a_folder_that_is_not_the_first_workers_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(resume, "VISIBLE_SECONDS", 0.0)
-    for name, advice in (("run", "Choose a folder"), ("s3://bucket/run", "Set LOCKSTEP_CACHE to a folder")):
-        run = RunDirectory(tmp_path, name)
-        with pytest.raises(LockstepError, match="does not see the first worker's run folder") as caught:
-            resume.check_shared(run, "launch", 600.0)
-        assert advice in caught.value.remedy
-    write_json(run.environment, {"choices": {"launch": "launch"}})
-    resume.check_shared(run, "launch", 600.0)
 
 
 def test_two_workers_with_one_gpu_are_refused() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lockstep.errors import LockstepError
 from lockstep.lab.plan.cluster import load_cluster, parse_link
 from lockstep.lab.plan.costs import LinkModel, Wiring
-from lockstep.lab.plan.job import STRATEGIES, Choice, PlannedJob
+from lockstep.lab.plan.planned_job import STRATEGIES, Choice, PlannedJob
 from lockstep.lab.plan.predict import USUAL, make_plan, recommend
 from lockstep.lab.plan.profile import Point, Profile
 from lockstep.lab.plan.step_model import Forecast, forecast

@@ -8,7 +8,7 @@ import pytest
 
 from lockstep.errors import LockstepError
 from lockstep.lab.plan.cluster import load_cluster, parse_link
-from lockstep.lab.plan.job import Choice, PlannedJob
+from lockstep.lab.plan.planned_job import Choice, PlannedJob
 from lockstep.lab.plan.predict import make_plan
 from lockstep.lab.plan.score import (
     MeasuredSetting,

@@ -8,7 +8,7 @@ import yaml
 
 from lockstep.config import STRATEGY_0_1_0, VARIANTS, RunConfig, describe, load
 from lockstep.errors import LockstepError
-from lockstep.lab.plan.job import Choice
+from lockstep.lab.plan.planned_job import Choice
 from lockstep.lab.study.cells import Cell, Matrix
 from lockstep.lab.study.run_cells import StudyJob
 

@@ -17,6 +17,8 @@ from lockstep.cli import (
     evaluate_command,
     export_command,
     init_command,
+    jobs_command,
+    launch_command,
     plan_command,
     prove_command,
     rehearse_command,
@@ -54,9 +56,11 @@ app.command()(prove_command.prove)
 app.command()(rehearse_command.rehearse)
 app.command()(plan_command.plan)
 app.command()(doctor_command.doctor)
+app.command()(launch_command.launch)
 app.command()(board_command.board)
 app.add_typer(study_command.app, name="study")
 app.add_typer(runs_command.app, name="runs")
+app.add_typer(jobs_command.app, name="jobs")
 app.add_typer(checkpoint_command.app, name="checkpoint")
 app.add_typer(data_command.app, name="data")
 app.add_typer(config_command.app, name="config")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lockstep.examples.explanation import Explanation
     from lockstep.lab.plan.cluster import Cluster
     from lockstep.lab.plan.costs import LinkModel
-    from lockstep.lab.plan.job import PlannedJob
+    from lockstep.lab.plan.planned_job import PlannedJob
     from lockstep.lab.plan.predict import Plan
     from lockstep.lab.plan.profile import Profile
 
@@ -42,7 +42,7 @@ def make(options: PlanOptions, say: Callable[[str], None]) -> "Plan":
     from lockstep.cli.common import read_config
     from lockstep.files import disk_error, write_json
     from lockstep.lab.plan import predict
-    from lockstep.lab.plan.job import Choice
+    from lockstep.lab.plan.planned_job import Choice
 
     config, cluster = read_config(options.config), _read_cluster(options)
     counts = parse_counts(options.workers) if options.workers else list_powers(cluster.workers)
@@ -132,7 +132,7 @@ def _find_profile(
 
 
 def _make_job(config: "RunConfig", profile: "Profile", cluster: "Cluster") -> "PlannedJob":
-    from lockstep.lab.plan.job import PlannedJob
+    from lockstep.lab.plan.planned_job import PlannedJob
     from lockstep.parallel.strategy_settings import AllReduceSettings, ReplicasSettings, ShardedSettings, SingleSettings
 
     strategy = config.strategy

@@ -355,6 +355,7 @@ def _close(run: str | Path, as_json: bool, show: bool, stop_signal: int | None, 
     from lockstep.cli.report_command import write_closing_report
     from lockstep.explain.summary import summarise
     from lockstep.remote.place import working_folder
+    from lockstep.run import environment_variables
     from lockstep.run.directory import RunDirectory
     from lockstep.safe_console import SafeConsole
 
@@ -374,7 +375,7 @@ def _close(run: str | Path, as_json: bool, show: bool, stop_signal: int | None, 
     if summary.is_time_over:
         why = "train.max_hours is nearly over, and the same command continues from there"
         print(f"Stopped at step {summary.step:,} and saved: {why}.", file=sys.stderr)
-        sys.exit(TIME_IS_OVER)
+        sys.exit(TIME_IS_OVER if environment_variables.torchrun_facts() is None else 0)  # or torchrun would start again
     if summary.state == "stopped":
         alone = "" if stop_signal is not None else _name_signalled(RunDirectory(working_folder(run)).journal)
         sentence = f"Stopped at step {summary.step:,} and saved{alone}. The same command continues from there."

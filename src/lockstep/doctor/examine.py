@@ -30,6 +30,7 @@ from lockstep.doctor.judge_network import (
 )
 from lockstep.errors import LockstepError
 from lockstep.hosts.agent_channel import AgentChannel, ask_all
+from lockstep.hosts.connections import MOST_SECONDS
 from lockstep.hosts.machine_report import MachineReport
 
 T = TypeVar("T")
@@ -51,6 +52,7 @@ class PlannedLaunch:
     interface: str | None = None
     port: int = 29400  # of the rendezvous
     quick: bool = False
+    is_brief: bool = False  # a launch follows: only what takes no time, and no folders, which it fills itself
 
 
 class Examination:
@@ -61,6 +63,7 @@ class Examination:
     ) -> None:
         self.launch, self.channels, self._tell = launch, channels, tell
         self.findings: list[Finding] = []
+        self.machines: list[Examined] = []
         self._token = secrets.token_hex(8)
 
     def _add(self, findings: Sequence[Finding]) -> None:
@@ -70,15 +73,19 @@ class Examination:
 
     def run(self) -> list[Finding]:
         """Examines everything; returns what was found."""
-        machines = self._read_machines()
+        machines = self.machines = self._read_machines()
         if len(machines) < len(self.channels):
             return self.findings
         for judge in (compare_versions, compare_clocks, compare_devices, judge_threads, judge_memory):
             self._add(judge(machines))
         self._add(compare_corpora(machines, self.launch.corpus))
         self._examine_network(machines)
-        self._examine_run_folder()
-        if self.launch.quick:
+        if "://" in self.launch.run or not self.launch.is_brief:
+            self._examine_run_folder()
+        if self.launch.is_brief:
+            sentence = "The speed of connections, disks and workers was not measured. `lockstep doctor` does it."
+            self._add([skipped("speed", sentence)])
+        elif self.launch.quick:
             self._add([skipped("speed", "Each worker's speed was not measured.")])
         else:
             self._examine_speed(machines)
@@ -158,7 +165,10 @@ class Examination:
             return Connection(source.name, target.name, place, purpose, error=why)
         place = f"{address}:{listener['port']}"
         try:
-            answer = source.ask("connect", address=address, port=listener["port"], token=listener["token"])
+            most = 0.0 if self.launch.is_brief else MOST_SECONDS
+            answer = source.ask(
+                "connect", address=address, port=listener["port"], token=listener["token"], most_seconds=most
+            )
         except LockstepError as error:
             return Connection(source.name, target.name, place, purpose, error=explain_error(error))
         figures = ANSWER.validate_python(answer)

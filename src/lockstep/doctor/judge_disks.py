@@ -55,4 +55,6 @@ def judge_sharing(first: str, seen: Mapping[str, bool]) -> list[Finding]:
     return [Finding(Level.WARN, "run folder", blind[0], sentence, REMEDY)]
 
 
-REMEDY = "Use a shared file system or an object store (--run s3://...)."
+REMEDY = (
+    "The others will send to it. A shared file system or an object store (--run s3://...) would outlive that machine."
+)

@@ -12,7 +12,7 @@ from lockstep.examples.explanation import Explanation, Section
 from lockstep.explain.formatting import count, number
 from lockstep.lab.plan.cluster import Cluster, load_cluster
 from lockstep.lab.plan.costs import LinkModel, Wiring
-from lockstep.lab.plan.job import Choice, PlannedJob
+from lockstep.lab.plan.planned_job import Choice, PlannedJob
 from lockstep.lab.plan.profile import ModelShape
 from lockstep.lab.plan.step_model import Forecast, forecast
 

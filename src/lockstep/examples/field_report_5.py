@@ -8,7 +8,7 @@ from lockstep.examples.explanation import Explanation, Section
 from lockstep.explain.formatting import count, number
 from lockstep.lab.plan.cluster import load_cluster
 from lockstep.lab.plan.costs import Wiring
-from lockstep.lab.plan.job import Choice, PlannedJob
+from lockstep.lab.plan.planned_job import Choice, PlannedJob
 from lockstep.lab.plan.profile import ModelShape, Point
 from lockstep.lab.plan.step_model import forecast
 

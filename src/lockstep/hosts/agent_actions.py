@@ -7,6 +7,7 @@ from lockstep.hosts.connections import connect, listen
 from lockstep.hosts.disk_speed import look_for_file, measure_disk, remove_file
 from lockstep.hosts.machine_report import read_facts
 from lockstep.hosts.processor_speed import measure_rate
+from lockstep.hosts.received_files import add_part, begin_files, compare_files, finish_files
 from lockstep.hosts.store_check import check_store
 
 ACTIONS: dict[str, Callable[..., object]] = {
@@ -19,4 +20,8 @@ ACTIONS: dict[str, Callable[..., object]] = {
     "connect": connect,
     "rate": measure_rate,
     "store": check_store,
+    "compare files": compare_files,
+    "begin files": begin_files,
+    "add part": add_part,
+    "finish files": finish_files,
 }

@@ -5,7 +5,7 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Self
@@ -19,13 +19,16 @@ SSH_OPTIONS = (
     "-o",
     "BatchMode=yes",
     "-o",
+    "StrictHostKeyChecking=yes",
+    "-o",
     "ConnectTimeout=10",
     "-o",
     "ServerAliveInterval=3",
     "-o",
     "ServerAliveCountMax=3",
 )
-"""Asks nothing, so an unknown host key is an error. A host that is silent for nine seconds is lost."""
+"""Asks nothing, and a host key that is not known is an error, whatever ~/.ssh/config says. A host that is silent for nine
+seconds is lost."""
 HELLO_SECONDS = 30.0
 NOISE_LINES = 200
 """How many lines a login script may print before the agent speaks."""
@@ -44,6 +47,11 @@ SSH_REMEDIES = {
 }
 
 
+Event = Mapping[str, JsonValue]
+OnEvent = Callable[[str, Event], None]
+"""Gets the name of a host and what its agent tells unasked. `{"event": "lost"}` is the last one."""
+
+
 class ChannelLost(LockstepError):
     """The connection to a host, or its agent, is gone."""
 
@@ -60,8 +68,8 @@ def make_agent_command(host: Host | None, ssh: Sequence[str], python: str) -> li
 class AgentChannel:
     """Asks the agent of one host."""
 
-    def __init__(self, name: str, command: Sequence[str]) -> None:
-        self.name = name
+    def __init__(self, name: str, command: Sequence[str], on_event: OnEvent = lambda name, event: None) -> None:
+        self.name, self._on_event = name, on_event
         self._answers: dict[int, queue.Queue[dict[str, JsonValue] | None]] = {}
         self._errors: list[str] = []
         self._lock, self._number, self._is_over = threading.Lock(), 0, False
@@ -89,7 +97,7 @@ class AgentChannel:
             self.close()
             raise ChannelLost(f"{self.name} did not answer within {seconds:.0f} s.", "Try ssh by hand.") from None
         if hello is None:
-            raise self._explain_loss()
+            raise self.explain_loss()
         return hello
 
     def ask(self, action: str, seconds: float = 30.0, **arguments: JsonValue) -> JsonValue:
@@ -100,7 +108,7 @@ class AgentChannel:
             number = self._number
             self._answers[number] = answers
             if self._is_over:
-                raise self._explain_loss()
+                raise self.explain_loss()
             self._write({"id": number, "do": action, "with": arguments})
         try:
             answer = answers.get(timeout=seconds)
@@ -109,7 +117,7 @@ class AgentChannel:
         finally:
             del self._answers[number]
         if answer is None:
-            raise self._explain_loss()
+            raise self.explain_loss()
         if "error" in answer:
             raise LockstepError(str(answer["error"]), str(answer["remedy"]))
         return answer["result"]
@@ -120,7 +128,7 @@ class AgentChannel:
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
         except OSError:
-            raise self._explain_loss() from None
+            raise self.explain_loss() from None
 
     def _read_answers(self) -> None:
         assert self._process.stdout is not None
@@ -135,6 +143,9 @@ class AgentChannel:
                 elif noise > NOISE_LINES:
                     break
                 continue
+            if "event" in message:
+                self._on_event(self.name, message)
+                continue
             waiting = self._answers.get(int(str(message["id"])))
             if waiting is not None:  # somebody who has not given up
                 waiting.put(message)
@@ -143,13 +154,15 @@ class AgentChannel:
         self._hello.put(None)
         for waiting in list(self._answers.values()):
             waiting.put(None)
+        self._on_event(self.name, {"event": "lost"})
 
     def _read_errors(self) -> None:
         assert self._process.stderr is not None
         for line in self._process.stderr:
             self._errors = [*self._errors[1 - KEPT_LINES :], line.strip()]
 
-    def _explain_loss(self) -> ChannelLost:
+    def explain_loss(self) -> ChannelLost:
+        """Returns the error for a connection that is gone."""
         self._process.wait()
         self._error_reader.join(timeout=2)
         last = next((line for line in reversed(self._errors) if line), f"exit code {self._process.returncode}")
@@ -170,10 +183,15 @@ class AgentChannel:
             self._process.wait()
 
 
-def open_channels(hosts: Sequence[Host | None], ssh: Sequence[str], python: str = sys.executable) -> list[AgentChannel]:
+def open_channels(
+    hosts: Sequence[Host | None],
+    ssh: Sequence[str],
+    python: str = sys.executable,
+    on_event: OnEvent = lambda name, event: None,
+) -> list[AgentChannel]:
     """Starts the agents of all hosts at once. The caller waits for their hellos, and closes them."""
     return [
-        AgentChannel("this machine" if host is None else host.name, make_agent_command(host, ssh, python))
+        AgentChannel("this machine" if host is None else host.name, make_agent_command(host, ssh, python), on_event)
         for host in hosts
     ]
 

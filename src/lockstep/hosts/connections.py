@@ -1,5 +1,6 @@
 """Whether one host reaches another one, how quickly, and how much a connection carries."""
 
+import errno
 import secrets
 import socket
 import struct
@@ -10,6 +11,7 @@ from statistics import median
 from pydantic import JsonValue
 
 CONNECT_SECONDS = 4.0
+CLOSE_SECONDS = 2.0
 WAIT_SECONDS = 60.0
 """How long a listener waits for its peer."""
 ECHOES = 20
@@ -25,7 +27,7 @@ def listen(address: str, port: int = 0) -> JsonValue:
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((address, port))
+        _bind(listener, address, port)
         listener.listen(4)
     except OSError:
         listener.close()
@@ -34,6 +36,20 @@ def listen(address: str, port: int = 0) -> JsonValue:
     token = secrets.token_bytes(TOKEN_BYTES)
     threading.Thread(target=_serve, args=(listener, token), daemon=True).start()
     return {"port": int(listener.getsockname()[1]), "token": token.hex()}
+
+
+def _bind(listener: socket.socket, address: str, port: int) -> None:
+    """Binds to a port, as soon as the listener for the peer before has closed it."""
+    deadline = time.monotonic() + CLOSE_SECONDS
+    while True:
+        try:
+            listener.bind((address, port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+        else:
+            return
 
 
 def _serve(listener: socket.socket, token: bytes) -> None:
@@ -75,9 +91,9 @@ def _receive(peer: socket.socket, length: int) -> bytes:
     return content
 
 
-def connect(address: str, port: int, token: str) -> JsonValue:
+def connect(address: str, port: int, token: str, most_seconds: float = MOST_SECONDS) -> JsonValue:
     """Connects to a listener of another host. Returns the address from which, the seconds of a round trip, and the bits a
-    second that were received there."""
+    second that were received there, which is 0 if `most_seconds` is 0."""
     with socket.create_connection((address, port), timeout=CONNECT_SECONDS) as peer:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         peer.settimeout(WAIT_SECONDS)
@@ -89,7 +105,7 @@ def connect(address: str, port: int, token: str) -> JsonValue:
             _receive(peer, 1)
             echoes.append(time.perf_counter() - begin)
         begin, sent = time.perf_counter(), 0
-        while sent < MOST_BYTES and time.perf_counter() - begin < MOST_SECONDS:
+        while sent < MOST_BYTES and time.perf_counter() - begin < most_seconds:
             peer.sendall(BLOCK)
             sent += len(BLOCK)
         peer.shutdown(socket.SHUT_WR)

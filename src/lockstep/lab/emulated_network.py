@@ -3,6 +3,7 @@
 Needs root. The name of a namespace includes the process that made it, so the next start removes those of killed processes.
 """
 
+import ipaddress
 import json
 import os
 import re
@@ -109,6 +110,28 @@ class EmulatedNetwork:
         received = {port["ifname"]: int(port["stats64"]["rx"]["bytes"]) for port in ports}
         return [received[f"port{number}"] for number in range(1, self.hosts + 1)]
 
+    def name_hosts(self, names: Sequence[Sequence[str]], interface: str | None = None) -> None:
+        """Gives every host further names or addresses, and another name to its interface."""
+        for host in self.members if interface not in (None, "lo", INTERFACE) else []:
+            assert interface is not None
+            _run_ip("-n", host.namespace, "link", "set", INTERFACE, "down")
+            _run_ip("-n", host.namespace, "link", "set", INTERFACE, "name", interface)
+            _run_ip("-n", host.namespace, "link", "set", interface, "up")
+        device = INTERFACE if interface in (None, "lo") else interface
+        lines = ""
+        for owner, own in zip(self.members, names, strict=True):
+            for name in own:
+                if not _is_address(name):
+                    lines += f"{owner.address} {name}\n"
+                    continue
+                _run_ip("-n", owner.namespace, "address", "add", f"{name}/32", "dev", str(device))
+                for other in self.members:
+                    if other is not owner:
+                        _run_ip("-n", other.namespace, "route", "add", f"{name}/32", "dev", str(device))
+        for host in self.members:
+            with (Path("/etc/netns") / host.namespace / "hosts").open("a") as file:
+                file.write(lines)
+
     def _build(self) -> None:
         switch = self._add_namespace("switch")
         _run_ip("-n", switch, "link", "add", "bridge", "type", "bridge")
@@ -148,6 +171,13 @@ class EmulatedNetwork:
             if owner == os.getpid():
                 _delete(name)
         self.members.clear()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        return ipaddress.ip_address(name).version == 4
+    except ValueError:
+        return False
 
 
 def _limit_rate(namespace: str, interface: str, rate: str) -> None:

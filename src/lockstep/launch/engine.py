@@ -1,6 +1,5 @@
 """Joins the job of the engine that started this process as one of its workers, and has the worker watched."""
 
-import ipaddress
 import json
 import os
 import re
@@ -16,6 +15,7 @@ from lockstep.launch.environments.placement import Placement, WorkerPlacement
 from lockstep.launch.environments.recognize import recognize
 from lockstep.monitor_folder import LEFTOVER_SECONDS, make_monitor_folder, register_worker, take_death
 from lockstep.notices import warn
+from lockstep.own_address import find_own_addresses
 from lockstep.run import environment_variables
 
 QUICK_RENDEZVOUS = "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=3"
@@ -79,31 +79,13 @@ def _start_monitor(folder: Path, journal: Path, stall_seconds: float, start_seco
     death = take_death(folder)
     if death is not None and time.time() - death[0] < LEFTOVER_SECONDS:
         os.environ["LOCKSTEP_DEATH"] = f"{death[0]:.3f} {death[1]}"
-    address, public_address = _find_addresses()
+    address, public_address = find_own_addresses()
     host = socket.gethostname()[:64]
     facts = MonitorFacts(str(folder), str(journal), host, address, public_address, stall_seconds, start_seconds)
     words = [sys.executable, "-m", "lockstep.launch.host_monitor", json.dumps(asdict(facts))]
     # A session of its own: what ends the workers does not end it.
     environment, nothing = environment_variables.copy_without_secret(), subprocess.DEVNULL
     subprocess.Popen(words, stdin=nothing, stdout=nothing, start_new_session=True, env=environment)
-
-
-def _find_addresses() -> tuple[str, str]:
-    """Returns the address at which the monitor of this host listens, and the one under which other hosts reach it: that of
-    the route to the first worker."""
-    rendezvous = environment_variables.rendezvous()
-    if rendezvous is None or environment_variables.local_world_size(default=0) == environment_variables.world_size():
-        return "127.0.0.1", "127.0.0.1"
-    try:
-        family, kind, _, _, place = socket.getaddrinfo(rendezvous[0], int(rendezvous[1]), type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.connect(place)  # sends nothing
-            own = str(probe.getsockname()[0])
-    except OSError:
-        return "127.0.0.1", "127.0.0.1"
-    if not ipaddress.ip_address(own.partition("%")[0]).is_loopback:
-        return own, own
-    return "::" if family == socket.AF_INET6 else "0.0.0.0", rendezvous[0]  # noqa: S104
 
 
 def advise_torchrun() -> None:

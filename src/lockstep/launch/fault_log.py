@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lockstep.run.journal import append_line
+from lockstep.run.outbox import find_own_folder
 
 
 class FaultLog:
@@ -34,8 +35,9 @@ class FaultLog:
         moment = {} if began is None else {"since": began}
         with suppress(OSError):
             if self._journal.parent.is_dir():
-                self._journal.mkdir(exist_ok=True)
-                place = self._journal / f"monitor-{clean_name(self.host)}.jsonl"
+                journal = find_own_folder(self._journal.parent) / self._journal.name
+                journal.mkdir(exist_ok=True)
+                place = journal / f"monitor-{clean_name(self.host)}.jsonl"
                 host = self.host if host is None else host
                 append_line(place, "fault", what=what, host=host, rank=rank, sentence=sentence, **moment, **facts)
 

@@ -22,7 +22,8 @@ POLL_SECONDS = 0.1
 @dataclass(frozen=True)
 class Program:
     command: Sequence[str]
-    environment: dict[str, str]  # added to that of this process
+    environment: dict[str, str]
+    inherits: bool = True  # whether it is added to that of this process
 
 
 def run_all(programs: Sequence[Program], on_poll: Callable[[], None] = lambda: None) -> str:
@@ -48,7 +49,7 @@ def run_all(programs: Sequence[Program], on_poll: Callable[[], None] = lambda: N
 def _start(program: Program, errors: IO[str]) -> ChildProcess:
     """Starts the program in a separate session: Ctrl-C reaches only this process."""
     prefix = DIE_WITH_PARENT if shutil.which(DIE_WITH_PARENT[0]) else []
-    environment = os.environ | program.environment
+    environment = {**(os.environ if program.inherits else {}), **program.environment}
     process = subprocess.Popen(
         [*prefix, *program.command], env=environment, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True
     )

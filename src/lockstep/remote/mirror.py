@@ -22,6 +22,7 @@ from lockstep.remote.store import Store, StoredObject
 from lockstep.run.checkpoint import Checkpoint, find_newest_whole, parse
 from lockstep.run.directory import RunDirectory
 from lockstep.run.journal import Event
+from lockstep.run.outbox import NAME as OUTBOX
 from lockstep.run.retention import Keep
 
 PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0)
@@ -61,7 +62,7 @@ class Mirror:
 
     def _move_aside(self) -> None:
         aside = self.run.path.with_name(f"{self.run.path.name}.aside")
-        paths = [path for path in self.run.path.iterdir() if path.name != ".lock"]
+        paths = [path for path in self.run.path.iterdir() if path.name not in (".lock", OUTBOX)]
         if any(self.run.checkpoints.glob("step-*")):
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir()
@@ -239,7 +240,7 @@ class Mirror:
         """Sends all changed files except checkpoints. config.yaml comes last: with it the run is listed."""
         run = self.run
         logs = [*sorted(run.journal.glob("*.jsonl")), *sorted(run.tensorboard.glob("*"))]
-        for path in (run.choices, run.data, run.environment, *logs, run.console, run.config):
+        for path in (run.choices, run.data, run.environment, run.streams, *logs, run.console, run.config):
             if not path.is_file():
                 continue
             name, stat = str(path.relative_to(run.path)), path.stat()

@@ -31,6 +31,7 @@ class RunDirectory:
         self.proof = path / "proof.json"
         self.tests = path / "tests.json"
         self.logs = path / "logs"
+        self.streams = path / "streams.json"
 
     def create(self) -> None:
         try:

@@ -102,6 +102,12 @@ def secret_file() -> Path | None:
     return Path(path).expanduser() if path else None
 
 
+def run_port() -> int:
+    """The port at which the first worker's host offers the run folder to hosts that do not share it; 0 for any free one."""
+    port = os.environ.get("LOCKSTEP_RUN_PORT", "")
+    return int(port) if port.isdecimal() and int(port) < 2**16 else 0
+
+
 def launcher_hosts_store() -> bool:
     """Whether torchrun, and not the first worker, runs the rendezvous store."""
     return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
@@ -225,6 +231,21 @@ def cache_folder() -> Path:
     if folder := os.environ.get("LOCKSTEP_CACHE"):
         return Path(folder).expanduser().absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "lockstep"
+
+
+def state_folder() -> Path:
+    """Where Lockstep remembers the jobs that were launched from here."""
+    if folder := os.environ.get("LOCKSTEP_STATE"):
+        return Path(folder).expanduser().absolute()
+    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser().absolute() / "lockstep"
+
+
+BASICS = ("PATH", "HOME", "LANG", "PYTHONPATH", "LOCKSTEP_CACHE", "XDG_CACHE_HOME", "LOCKSTEP_EMULATED")
+
+
+def copy_basics() -> dict[str, str]:
+    """Returns what a process needs to find its programs and caches, and nothing that decides about a training."""
+    return {name: os.environ[name] for name in BASICS if name in os.environ}
 
 
 def openmp_threads() -> int | None:

@@ -8,10 +8,12 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 
 from torch import Tensor
 
 from lockstep.run import environment_variables
+from lockstep.run_service.run_client import ServiceAddress
 from lockstep.train.checkpoint_parts import CheckpointPart
 from lockstep.train.shared_memory import SharedMemory
 from lockstep.train.tensors import ALIGNMENT
@@ -48,8 +50,15 @@ class BackgroundWriter:
         self._end_process()
         self._process, self.answer, self.is_busy = self._start_process(), None, False
 
-    def start(self, part: CheckpointPart, layout: "MemoryLayout", completion: Completion | None) -> None:
-        """Copies what `layout` contains and has it written. There must be room for it."""
+    def start(
+        self,
+        part: CheckpointPart,
+        layout: "MemoryLayout",
+        completion: Completion | None,
+        service: ServiceAddress | None = None,
+    ) -> None:
+        """Copies what `layout` contains and has it written, with a service to the run folder on another host. There must be
+        room for it."""
         assert not self.is_busy, "one save at a time"
         layout.copy_to(self.memory)
         request: Request = {
@@ -61,6 +70,7 @@ class BackgroundWriter:
             "memory": self.memory.size,
             "files": layout.files,
             "completion": completion,
+            "service": None if service is None else asdict(service),
         }
         assert self._process.stdin is not None
         try:

@@ -17,6 +17,7 @@ from lockstep.files import write_atomically
 from lockstep.parallel.strategy import FindTensor, State
 from lockstep.run.checkpoint import Checkpoint, Progress, list_all, read_checkpoint, sign
 from lockstep.run.retention import Keep, delete_others
+from lockstep.run_service.run_client import ServiceAddress
 from lockstep.tasks.task import collect_weights
 from lockstep.team import Team
 from lockstep.train import tensors
@@ -71,14 +72,15 @@ def write_now(
     facts: dict[str, Any],
     config: dict[str, Any],
     keep: Keep,
+    service: ServiceAddress | None = None,
 ) -> tuple[int, Failure | None]:
     """Writes a checkpoint by all workers together, while they wait. Returns its size in bytes and, if it could not be
-    written, why."""
+    written, why. A worker with a service sends its part to the run folder on another host."""
     failure: Failure | None = None
     size = 0
     alive = [(name, [_make_plain(piece) for piece in pieces]) for name, pieces in files]
     try:
-        write_part(part, [(name, [_view(piece) for piece in pieces]) for name, pieces in alive])
+        write_part(part, [(name, [_view(piece) for piece in pieces]) for name, pieces in alive], service=service)
     except SaveFailed as error:
         failure = error.failure
     failures = [one for one in team.gather(failure) if one is not None]

@@ -15,7 +15,6 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -23,7 +22,9 @@ from lockstep import faults
 from lockstep.errors import LockstepError
 from lockstep.files import sync
 from lockstep.run.checkpoint import list_all, sign
+from lockstep.run.checkpoint_part import CheckpointPart
 from lockstep.run.retention import Keep, delete_others
+from lockstep.run_service.run_client import PartSender, ServiceAddress, tell_failure
 
 Content = Sequence[bytes | memoryview]
 """What is in a file, in pieces."""
@@ -64,13 +65,15 @@ def describe_failure(error: BaseException) -> Failure:
 class Pace:
     """Rests between two pieces of work until something can be read from `hurries`: somebody waits for the end."""
 
-    def __init__(self, hurries: int) -> None:
+    def __init__(self, hurries: int, sharers: int = 1) -> None:
+        """`sharers` write to the same place at the same time, and have the working share together."""
         self._hurries, self._is_hurried = hurries, False
+        self._share = WORKING_SHARE / sharers
         self._begin = time.perf_counter()
 
     def rest(self) -> None:
         """Rests in proportion to the time since the last rest."""
-        seconds = (time.perf_counter() - self._begin) * (1 / WORKING_SHARE - 1)
+        seconds = (time.perf_counter() - self._begin) * (1 / self._share - 1)
         self._is_hurried = self._is_hurried or bool(select.select([self._hurries], [], [], seconds)[0])
         self._begin = time.perf_counter()
 
@@ -80,55 +83,77 @@ class Pace:
         self._begin = time.perf_counter()
 
 
-@dataclass(frozen=True)
-class CheckpointPart:
-    """What one worker writes of a checkpoint."""
+class LocalPlace:
+    """The run folder, where this worker sees it."""
 
-    folder: Path  # of all checkpoints of the run
-    step: int
-    token: str  # a name that only this save has
-    rank: int
-    workers: int  # each writes a part
-
-    @property
-    def aside(self) -> Path:
-        return self.folder / f".step-{self.step:08d}-{self.token}.partial"
-
-    @property
-    def final(self) -> Path:
-        return self.folder / f"step-{self.step:08d}"
-
-    def find_marker(self, rank: int) -> Path:
-        return self.aside / f".part-{rank:04d}.json"
-
-
-def write_part(part: CheckpointPart, files: Sequence[tuple[str, Content]], pace: Pace | None = None) -> None:
-    """Writes and syncs this worker's files, and then its marker, also when it fails. Raises SaveFailed. Without a pace it
-    is as quick as possible."""
-    try:
+    def __init__(self, part: CheckpointPart) -> None:
+        self._part = part
         if part.rank == 0:
             _prepare_folder(part)
         (part.aside / "state").mkdir(parents=True, exist_ok=True)  # also for a worker that has nothing to write
+
+    def write(self, name: str, content: Content, pace: Pace | None) -> dict[str, Any]:
+        return _write_file(self._part.aside / name, content, self._part.step, pace)
+
+    def mark(self, facts: Mapping[str, Any]) -> None:
+        self._part.mark(facts)
+
+    def close(self) -> None:
+        pass
+
+
+class RemotePlace:
+    """The run folder on the host of the first worker. Of another worker a part has one file at most."""
+
+    def __init__(self, part: CheckpointPart, service: ServiceAddress) -> None:
+        self._sender = PartSender(service, part)
+
+    def write(self, name: str, content: Content, pace: Pace | None) -> dict[str, Any]:
+        return self._sender.send_file(content, None if pace is None else pace.rest)
+
+    def mark(self, facts: Mapping[str, Any]) -> None:
+        self._sender.mark(facts)
+
+    def close(self) -> None:
+        self._sender.close()
+
+
+def write_part(
+    part: CheckpointPart,
+    files: Sequence[tuple[str, Content]],
+    pace: Pace | None = None,
+    service: ServiceAddress | None = None,
+) -> None:
+    """Writes and syncs this worker's files, and then its marker, also when it fails. Raises SaveFailed. Without a pace it
+    is as quick as possible. With a service the files go to the run folder on another host."""
+    place: LocalPlace | RemotePlace | None = None
+    try:
+        place = LocalPlace(part) if service is None else RemotePlace(part, service)
         faults.at("begin", part.step)
-        facts = {name: _write_file(part.aside / name, content, part.step, pace) for name, content in files}
+        facts = {name: place.write(name, content, pace) for name, content in files}
         faults.at("save", part.step)
-        _mark(part, {"files": facts})
+        place.mark({"files": facts})
     except (OSError, RuntimeError) as error:
         failure = describe_failure(error)
-        for name, _ in files:  # gives the space back, so that training can write its journal
-            with suppress(OSError):
-                (part.aside / name).unlink(missing_ok=True)
-        with suppress(OSError):
-            _mark(part, {"failure": failure})
+        _give_up(part, files, failure, service)
         raise SaveFailed(part.step, failure) from None
+    finally:
+        if place is not None:
+            place.close()
 
 
-def _mark(part: CheckpointPart, facts: Mapping[str, Any]) -> None:
-    """Writes the marker as the last thing: from then on the primary may rename the folder at any moment."""
-    marker = part.find_marker(part.rank)
-    partial = marker.with_suffix(".partial")
-    partial.write_text(json.dumps(facts), encoding="utf-8")
-    partial.replace(marker)
+def _give_up(
+    part: CheckpointPart, files: Sequence[tuple[str, Content]], failure: Failure, service: ServiceAddress | None
+) -> None:
+    """Gives the space back, so that training can write its journal, and tells the primary."""
+    if service is not None:
+        tell_failure(service, part, failure)
+        return
+    for name, _ in files:
+        with suppress(OSError):
+            (part.aside / name).unlink(missing_ok=True)
+    with suppress(OSError):
+        part.mark({"failure": failure})
 
 
 def _prepare_folder(part: CheckpointPart) -> None:

@@ -27,6 +27,7 @@ from lockstep.team import Team
 from lockstep.train import checkpoint_files
 from lockstep.train.background_writer import BackgroundWriter, MemoryLayout, is_supported
 from lockstep.train.checkpoint_parts import CheckpointPart, Failure, SaveFailed
+from lockstep.train.run_home import RunHome
 from lockstep.train.save_interval import SaveSchedule
 from lockstep.train.step import choose_optimizer
 from lockstep.train.writer_process import Completion
@@ -75,6 +76,7 @@ class Checkpointer:
     journal: Journal
     attempt: int  # launches of this run so far, with this one
     mirror: Mirror | None = None  # of the primary, when the run is on an object store
+    home: RunHome | None = None  # None: this worker sees the run folder
     _writer: BackgroundWriter | None = None
     _pending: PendingSave | None = None
     _saves: int = 0  # in this launch
@@ -127,14 +129,14 @@ class Checkpointer:
         token = f"{self.attempt}-{self._saves}" + (f"-{os.getpid()}" if self.team.elastic else "")
         part = CheckpointPart(self.run.checkpoints, progress.step, token, team.rank, team.size)
         facts, config = checkpoint_files.make_facts(progress, state), self.config.model_dump(mode="json")
-        layout = MemoryLayout(files)
+        layout, service = MemoryLayout(files), None if self.home is None else self.home.service
         if not last and self._has_room(team, layout):
             assert self._writer is not None
             completion: Completion = {"progress": facts, "config": config, "keep": self._list_keep(progress)}
-            self._writer.start(part, layout, completion if team.primary else None)
+            self._writer.start(part, layout, completion if team.primary else None, service)
             self._pending = PendingSave(replace(progress), time.perf_counter() - begin)
             return
-        size, failure = checkpoint_files.write_now(part, files, team, facts, config, self._keep(progress))
+        size, failure = checkpoint_files.write_now(part, files, team, facts, config, self._keep(progress), service)
         if failure is not None:
             self._handle_failure(progress.step, failure, last)
             return
@@ -295,9 +297,12 @@ class Checkpointer:
 
     def load(self, checkpoint: Checkpoint) -> tuple[Progress, list[str]]:
         """Restores the state; returns where the run stood, and a sentence for everything that had to be reset."""
-        checkpoint_files.load(checkpoint, self.strategy.state().tensors)
+        copy = checkpoint if self.home is None else self.home.fetch(self.team, checkpoint)
+        checkpoint_files.load(copy, self.strategy.state().tensors)
         progress = checkpoint.progress()
-        reset = self.strategy.load(progress.scalars, checkpoint_files.find_private(checkpoint))
+        reset = self.strategy.load(progress.scalars, checkpoint_files.find_private(copy))
+        if self.home is not None:
+            self.home.drop_copy(self.team)
         if self.mirror is not None:
             self.mirror.upload(checkpoint, self._keep(progress))  # does nothing if it came from there
         return progress, reset

@@ -56,6 +56,7 @@ class Choices:
     workers: int | None = None  # of the last launch
     launches: int = 1
     launch: str = ""  # a name that only this launch has
+    run: str = ""  # a name that only this run has
     measured: list[MeasuredModel] = field(default_factory=list)
 
     def write(self, run: RunDirectory) -> None:
@@ -108,6 +109,7 @@ def make_choices(
     kernels = "native" if has_kernels else "torch"
     choices = kept_choices or Choices(precision, every, budget, kernels)
     choices.launches = (before.launches if before is not None else 0) + 1
+    choices.run = choices.run or (before.run if before is not None else "") or uuid4().hex
     choices.launch = environment_variables.launch_id() if team.elastic else uuid4().hex
     if config.train.precision != "auto":
         choices.precision = config.train.precision

@@ -61,7 +61,7 @@ class Loop:
     last_warmup_step: int = 0
 
     def train(self) -> str:
-        """Trains until the steps are done, patience runs out or a signal comes; returns which."""
+        """Trains until the steps are done, patience or time runs out or a signal comes; returns which."""
         limit, saves = TimeLimit(self.config.train.max_hours, find_launch_begin()), self.checkpointer
         watches_time = self.team.primary or self.team.elastic
         self.stop = StopWish(limit, watches_time, lambda: saves.expected_seconds, lambda: saves.has_failed)
@@ -90,8 +90,7 @@ class Loop:
             if self.display is not None:
                 self.display.close()
             self.stop.signal.restore()
-        self._note_stop(reason)
-        return reason
+        return self._note_stop(reason)
 
     def _train_steps(self) -> str:
         """Takes steps until there is a reason to stop, and returns it."""
@@ -285,10 +284,12 @@ class Loop:
             if news.sentence:
                 self._notify(news.sentence, "yellow")
 
-    def _note_stop(self, reason: str) -> None:
+    def _note_stop(self, reason: str) -> str:
+        """Journals why this worker stops, and returns it. The end of the time is no signal: no launcher starts it again."""
         why = self.stop.explain(reason, is_independent=not (self.strategy.takes_every_step or self.team.primary))
         facts = {"digest": digest(self.strategy.state().tensors)} if self.strategy.elastic else {}
         self.journal.write("stop", reason=why, step=self.progress.step, signal=self.stop.signal.name, **facts)
+        return why if why == "max_hours" else reason
 
     def _notify(self, sentence: str, style: str = "") -> None:
         if self.display is not None:

@@ -3,7 +3,6 @@
 import os
 import platform
 import socket
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
@@ -19,9 +18,6 @@ from lockstep.run import environment_variables
 from lockstep.run.directory import RunDirectory
 from lockstep.train.choices import Choices, make_choices, read_choices
 from lockstep.yaml_text import parse_yaml
-
-VISIBLE_SECONDS = 90.0
-"""A network file system may show a new file this late."""
 
 if TYPE_CHECKING:
     import torch
@@ -89,21 +85,6 @@ def is_recorded(run: RunDirectory, launch: str) -> bool:
     """Whether a worker of this launch has written all records; environment.json is written last."""
     choices = (read_json(run.environment) or {}).get("choices")
     return isinstance(choices, dict) and choices.get("launch") == launch
-
-
-def check_shared(run: RunDirectory, launch: str, timeout_seconds: float) -> None:
-    """Refuses a run folder that not all workers share: all of them write checkpoints. It raises before the other
-    workers' timeout."""
-    deadline = time.monotonic() + min(VISIBLE_SECONDS, timeout_seconds / 2)
-    while not is_recorded(run, launch):
-        if time.monotonic() > deadline:
-            mirrored = is_remote(run.name)
-            raise LockstepError(
-                f"{socket.gethostname()} does not see the first worker's run folder {run.path}"
-                f"{f', in which {run.name} works' if mirrored else ''}.",
-                f"{'Set LOCKSTEP_CACHE to' if mirrored else 'Choose'} a folder that all machines share.",
-            )
-        time.sleep(0.2)
 
 
 def settle_choices(

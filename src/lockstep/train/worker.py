@@ -27,6 +27,7 @@ from lockstep.process import describe_exception, run_then_exit
 from lockstep.remote.place import is_remote, working_folder
 from lockstep.run import environment_variables
 from lockstep.run.directory import RunDirectory
+from lockstep.run.outbox import find_own_folder
 from lockstep.stderr_log import open_log, redirect_stderr
 from lockstep.train.choices import Choices
 from lockstep.train.memory import keep_memory, touch_memory
@@ -35,13 +36,13 @@ from lockstep.train.resume import (
     check_devices,
     check_foreign,
     check_gpus,
-    check_shared,
     check_state,
     collect_host_facts,
     is_recorded,
     record_launch,
     settle_choices,
 )
+from lockstep.train.run_home import RunHome, find_home
 from lockstep.train.start_model import StartFacts, StartModel, check_vocabulary, find_needed_start
 from lockstep.train.writer_process import WriterDied
 
@@ -85,8 +86,10 @@ def _join_and_train(config: RunConfig, place: str | Path) -> str:
             from lockstep.parallel.server.parameter_server import serve
             from lockstep.train.step import choose_optimizer
 
-            logs = RunDirectory(working_folder(place)).logs
-            serve(team, choose_optimizer(config.optimizer), lambda: open_log(logs, team.rank, team.size))
+            def start_log() -> None:
+                open_log(RunDirectory(find_own_folder(working_folder(place))).logs, team.rank, team.size)
+
+            serve(team, choose_optimizer(config.optimizer), start_log)
             reason = "served"
         else:
             reason = _enter_and_train(config, RunDirectory(working_folder(place), str(place)), team, place)
@@ -146,15 +149,17 @@ def _enter_and_train(config: RunConfig, run: RunDirectory, team: "Team", place: 
     lock: TextIO | None = None
     mirror: Mirror | None = None
     lock, mirror = team.all_do(lambda: _enter(run, config, url) if team.primary else (None, None))
-    done = False
+    done, home = False, RunHome(run)
     try:
-        reason = _train(config, run, team, mirror, lambda: None)
-        if url is not None:
+        home, config = find_home(team, run, config)
+        reason = _train(config, home, team, mirror, lambda: None)
+        if url is not None or not home.is_shared:
             asynchronous = config.strategy.name == "server" and config.strategy.mode == "async"
             with suppress(RuntimeError) if asynchronous else nullcontext():  # somebody may be dead
                 team.gather(None)  # every worker has written its last line, so the journals can be copied
         done = True
     finally:
+        home.close()
         try:
             if mirror is not None:
                 for news in mirror.close(failing=not done):
@@ -187,11 +192,11 @@ def _enter_and_train_elastic(config: RunConfig, run: RunDirectory, team: "Team",
         if first:
             check_foreign(run)
         check_state(run, config, read_ablation())
-        return _train(config, run, team, None, (lambda: run.let_in(lock)) if first else (lambda: None))
+        return _train(config, RunHome(run), team, None, (lambda: run.let_in(lock)) if first else (lambda: None))
 
 
 def _train(
-    config: RunConfig, run: RunDirectory, team: "Team", mirror: "Mirror | None", recorded: Callable[[], None]
+    config: RunConfig, home: RunHome, team: "Team", mirror: "Mirror | None", recorded: Callable[[], None]
 ) -> str:
     """Settles the run with the other workers, builds task and strategy, and runs the loop. `recorded` is called when the
     records of this launch are written."""
@@ -203,7 +208,7 @@ def _train(
     from lockstep.tasks.make_task import make_task
     from lockstep.train.precision import choose_fp32_products, emulate_products
 
-    deciders, ablation = team.deciders(), read_ablation()
+    run, deciders, ablation = home.run, team.deciders(), read_ablation()
     hosts = deciders.gather(collect_host_facts(team.device))
     check_devices(hosts)
     check_gpus(hosts)
@@ -231,27 +236,33 @@ def _train(
     strategy = make_strategy(settings, team.size)
     changed = deciders.primary_does(lambda: record_launch(run, config, choices, task, hosts))
     recorded()
-    deciders.all_do(lambda: check_shared(run, choices.launch, config.train.timeout_seconds))
-    journal = deciders.all_do(lambda: Journal(run.journal, team.rank))
+    own = deciders.all_do(lambda: home.join(team, choices.run, choices.launch))
+    journal = deciders.all_do(lambda: Journal(own.journal, team.rank))
     try:
-        open_log(run.logs, team.rank, team.size)
+        open_log(own.logs, team.rank, team.size)
+        home.start_shipping(team.rank)
         deterministic = config.train.deterministic
         _journal_launch(journal, choices, team, strategy, task, ablation, changed, start_facts, deterministic)
-        loop = _make_loop(config, run, task, strategy, team, journal, choices, hosts, mirror, ablation, start)
+        loop = _make_loop(config, home, task, strategy, team, journal, choices, hosts, mirror, ablation, start)
         gc.enable()
         with emulate_products(choices.precision, team.device):
-            return loop.train()
+            reason = loop.train()
+        journal.close()
+        home.finish(is_done=True)
+        return reason
     except (OSError, LockstepError) as error:
-        raise _explain_failure(run, error) from None
+        raise _explain_failure(own, error, home.service is None) from None
     finally:
         journal.close()
+        home.finish(is_done=False)
 
 
-def _explain_failure(run: RunDirectory, error: OSError | LockstepError) -> LockstepError:
-    """Returns the error for a person. Whatever could not be written, a run folder that is gone is the reason."""
+def _explain_failure(run: RunDirectory, error: OSError | LockstepError, has_run: bool) -> LockstepError:
+    """Returns the error for a person. Whatever could not be written, a run folder that is gone is the reason, where this
+    host has it."""
     if isinstance(error, LockstepError) and error.code == 2:
         return error
-    if _is_gone(run):
+    if has_run and _is_gone(run):
         return LockstepError(
             f"The run folder {run.path} is gone: it was deleted or moved while the run was training.",
             "If it was moved, continue it there with --run. Otherwise the same command starts the run anew.",
@@ -316,7 +327,7 @@ def is_exact(strategy: "Strategy", device: "torch.device", is_deterministic: boo
 
 def _make_loop(
     config: RunConfig,
-    run: RunDirectory,
+    home: RunHome,
     task: "Task",
     strategy: "Strategy",
     team: "Team",
@@ -331,6 +342,7 @@ def _make_loop(
     from lockstep.train.loop import Loop
     from lockstep.train.probes import Probes
 
+    run = home.run
     devices, in_step = [facts["device_name"] for facts in hosts], strategy.takes_every_step and not team.elastic
     return Loop(
         config,
@@ -342,7 +354,7 @@ def _make_loop(
         choices.precision,
         choices.launches,
         Probes(run, team, journal, choices, devices, in_step, config.watch.probe),
-        Checkpointer(config, run, task, strategy, team, journal, choices.launches, mirror),
+        Checkpointer(config, run, task, strategy, team, journal, choices.launches, mirror, home),
         ablation,
         start_folder=None if start is None else start.folder,
         sampled_gpus=_choose_sampled_gpus(team, hosts),

@@ -17,6 +17,7 @@ from typing import Any, TypedDict
 from lockstep.errors import LockstepError
 from lockstep.process import die_with_parent
 from lockstep.run.retention import keep_best_and_last
+from lockstep.run_service.run_client import ServiceAddress
 from lockstep.train.checkpoint_parts import (
     CheckpointPart,
     Content,
@@ -52,6 +53,7 @@ class Request(TypedDict):
     memory: int  # bytes in use
     files: list[tuple[str, list[tuple[int, int]]]]
     completion: Completion | None  # of the primary
+    service: dict[str, Any] | None  # a ServiceAddress, where this host does not share the run folder
 
 
 class WriteAnswer(TypedDict):
@@ -95,7 +97,9 @@ def write(request: Request, descriptor: int) -> WriteAnswer:
     try:
         memory = memoryview(mmap.mmap(descriptor, request["memory"], prot=mmap.PROT_READ))
         files = [(name, _cut(memory, places)) for name, places in request["files"]]
-        write_part(part, files, Pace(sys.stdin.fileno()))
+        service = None if request["service"] is None else ServiceAddress(**request["service"])
+        pace = Pace(sys.stdin.fileno(), 1 if service is None else service.senders)
+        write_part(part, files, pace, service)
         completion = request["completion"]
         size = 0
         if completion is not None:

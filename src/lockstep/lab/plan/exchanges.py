@@ -10,8 +10,8 @@ import numpy as np
 
 from lockstep.explain.reading.steps import Column, Mask
 from lockstep.lab.plan.costs import Wiring, half_ring_seconds
-from lockstep.lab.plan.job import BYTES, Choice, PlannedJob
 from lockstep.lab.plan.overlap import PlannedPacket, find_last_arrival, make_buckets, make_shards
+from lockstep.lab.plan.planned_job import BYTES, Choice, PlannedJob
 
 EXACT_SHARDS = 16
 """Packets are simulated one by one up to this number of shards; beyond it the shard that is ready last decides."""

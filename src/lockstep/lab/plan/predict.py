@@ -12,7 +12,7 @@ from lockstep.explain.reading.steps import Column
 from lockstep.lab.plan.cluster import SCALED_ERROR, Cluster
 from lockstep.lab.plan.costs import LinkModel
 from lockstep.lab.plan.device_limits import KERNELS, LAUNCH_SECONDS
-from lockstep.lab.plan.job import Choice, PlannedJob
+from lockstep.lab.plan.planned_job import Choice, PlannedJob
 from lockstep.lab.plan.step_model import Errors, Forecast, forecast
 
 MODEL_ERROR = 0.10

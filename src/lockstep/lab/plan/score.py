@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from lockstep.config import read_yaml
 from lockstep.errors import LockstepError
 from lockstep.files import read_json, read_json_value
-from lockstep.lab.plan.job import Choice
+from lockstep.lab.plan.planned_job import Choice
 from lockstep.lab.plan.predict import PlanRow
 from lockstep.run.journal import Line, read
 

@@ -7,7 +7,7 @@ import numpy as np
 from lockstep.explain.reading.steps import Column
 from lockstep.lab.plan.costs import Wiring, expected_maximum
 from lockstep.lab.plan.exchanges import EXCHANGES, ComputeSeconds
-from lockstep.lab.plan.job import Choice, PlannedJob
+from lockstep.lab.plan.planned_job import Choice, PlannedJob
 
 Errors = tuple[Column | float, float, float]
 """Relative errors of computing, of the link and of the model."""
