@@ -26,8 +26,8 @@ SPLIT = -1
 NATURAL_SHARE = 0.5
 """Languages are checked only if more than this share of the sentences looks like a real language."""
 WRONG_SHARE = 0.8
-"""If more than this share of the pairs seems to be in other languages, and not just swapped, it is data.languages that does not fit, and no
-pair is dropped for its language."""
+"""If more than this share of the pairs seems to be in other languages, and not just swapped, it is data.languages that
+does not fit, and no pair is dropped for its language."""
 MOST_FOREIGN = 0.5
 """If more than this share of the pairs would be dropped for script or language, preparation stops."""
 MOST_SWAPPED = 0.5
