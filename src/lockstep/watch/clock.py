@@ -16,7 +16,7 @@ class PhaseClock:
     """Measures the phases of one step at a time: `start`, a `mark` at the end of each phase, `finish`."""
 
     def __init__(self, device: torch.device) -> None:
-        self._is_cuda = device.type == "cuda"
+        self._device, self._is_cuda = device, device.type == "cuda"
         self.overhead = 0.0  # seconds spent in `mark`
         self.start()
 
@@ -25,7 +25,7 @@ class PhaseClock:
         if not self._is_cuda:
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
-        event.record()
+        event.record(torch.cuda.current_stream(self._device))  # other threads may have another current device
         return event
 
     def between(self, begin: Stamp, end: Stamp) -> float:

@@ -46,7 +46,8 @@ class Resilient(Strategy):
     def connect(self, make_optimizer: MakeOptimizer, example: object) -> None:
         super().connect(make_optimizer, example)
         module = self.raw_module
-        self.quorum = Quorum(self.context, self.settings.merge_seconds, self._give_state, self._copy_state)
+        self.quorum = Quorum(self.context, self.settings, self._give_state, self._copy_state)
+        self._is_staged = self.team.device.type != "cpu" and self.settings.transport == "gloo"
         self.membership = Membership(self.context)
         parameters = list(self.updater.optimizer.parameters.values())
         self.buckets = Buckets(parameters, self.settings.bucket_mb, self._send_gradient)
@@ -175,9 +176,11 @@ class Resilient(Strategy):
         work = None if self.silent else self.quorum.start_sum(tensor)
         if work is None:
             return
+        self._bytes += tensor.numel() * tensor.element_size()
+        if self._is_staged:  # Gloo's threads see nothing of the device's streams: what backward hides is not measured
+            return
         ready = self.clock.stamp()
         self._spans.append(work.get_future().then(lambda _: (ready, self.clock.stamp())))
-        self._bytes += tensor.numel() * tensor.element_size()
 
     def commit(self, learning_rate: float) -> Outcome:
         self.buckets.send_rest()
