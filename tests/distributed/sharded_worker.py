@@ -15,6 +15,7 @@ from lockstep.dtypes import DTYPES
 from lockstep.notices import print_error
 from lockstep.parallel.optimizers import AdamW, local_part
 from lockstep.parallel.sharded.fsdp import Sharded
+from lockstep.parallel.sharded.full_copy import FullCopy
 from lockstep.parallel.single import Single
 from lockstep.parallel.strategy import Context, Strategy
 from lockstep.parallel.strategy_settings import ShardedSettings
@@ -103,6 +104,10 @@ def take_steps(strategy: Strategy, ranks: list[list[int]], precision: str) -> li
     return outcomes
 
 
+def count_bytes(copy: FullCopy) -> int:
+    return sum(parameter.untyped_storage().size() for parameter in copy._copy.parameters())
+
+
 def main() -> None:
     model, precision = {"tied": Tied, "convolutions": Convolutions, "recurrent": Recurrent}[sys.argv[1]], sys.argv[2]
     team = join("cpu")
@@ -127,8 +132,13 @@ def main() -> None:
     ]
     seen["single norms"] = [o.grad_norm for o in take_steps(single, [[rank] for rank in range(team.size)], precision)]
     with sharded.snapshot() as ours, single.snapshot() as whole:
+        seen["exported"] = [parameter.untyped_storage().size() for parameter in ours.prepare_export().parameters()]
+        seen["gathered to export"] = count_bytes(sharded.full_copy)
+        exported = {name: p.detach().clone() for name, p in ours.prepare_export().named_parameters() if team.primary}
         pairs = list(zip(ours.module.named_parameters(), whole.module.named_parameters(), strict=True))
         assert all(mine == other for (mine, _), (other, _) in pairs)
+        assert all(torch.equal(exported[name], p) for name, p in ours.module.named_parameters() if team.primary)
+        assert ours.prepare_export() is ours.module  # gathered for an evaluation
         seen["apart"] = {name: float((p - q).detach().abs().max()) for (name, p), (_, q) in pairs}
     print(json.dumps(seen), flush=True)
     team.close()

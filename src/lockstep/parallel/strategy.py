@@ -97,12 +97,24 @@ class Agreed:
     stop: bool
 
 
-@dataclass(frozen=True)
 class Snapshot:
-    """A consistent model, and the workers that evaluate and save it together."""
+    """A consistent model, and the workers that evaluate and save it together. `team` is None where other workers do."""
 
-    module: nn.Module
-    team: Team | None  # None: other workers evaluate and save
+    def __init__(self, module: nn.Module, team: Team | None) -> None:
+        self._module, self.team = module, team
+
+    @property
+    def module(self) -> nn.Module:
+        """The whole model on this worker's device, to be evaluated. All workers of the team ask for it together."""
+        return self._module
+
+    def prepare_evaluation(self) -> None:
+        """Called before a save by workers that will also evaluate, so that a sharded model is gathered once for both."""
+
+    def prepare_export(self) -> nn.Module:
+        """Returns the model that the primary exports. All workers of the team call it together; elsewhere than on the
+        primary its parameters may be empty."""
+        return self.module
 
 
 class Clock(Protocol):

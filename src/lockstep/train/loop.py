@@ -189,6 +189,8 @@ class Loop:
         if not (evaluates or saves):
             return reason
         with self.strategy.snapshot() as snapshot:
+            if evaluates:
+                snapshot.prepare_evaluation()
             if saves:  # first: an evaluation takes long, and the run may die in it
                 self.checkpointer.save(snapshot, self.progress, last=reason is not None)
             if not evaluates:
