@@ -78,7 +78,7 @@ class AllReduce(Strategy):
     name = "allreduce"
 
     def __init__(self, settings: AllReduceSettings) -> None:
-        self.settings = settings
+        self.settings, self.sends_gradients_in = settings, settings.gradients
 
     def connect(self, make_optimizer: MakeOptimizer, example: object) -> None:
         super().connect(make_optimizer, example)

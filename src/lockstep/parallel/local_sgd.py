@@ -19,6 +19,9 @@ from lockstep.parallel.strategy import FindTensor, Outcome
 from lockstep.parallel.strategy_settings import LocalSettings
 from lockstep.parallel.update import State
 
+FP16_SCALE = 2.0**8
+"""By which movements are multiplied that travel in fp16, whose smallest values are coarse. Movements of up to 256 fit."""
+
 
 class LocalSgd(DivergingModels):
     name = "local"
@@ -29,6 +32,7 @@ class LocalSgd(DivergingModels):
         default_momentum = 0.9 if self.every >= 500 else 0.5
         self.momentum = default_momentum if settings.outer_momentum is None else settings.outer_momentum
         self.dtype = DTYPES[settings.gradients]
+        self.scale = FP16_SCALE if settings.gradients == "fp16" else 1.0
         self.bucket_mb = settings.bucket_mb
 
     def connect(self, make_optimizer: MakeOptimizer, example: object) -> None:
@@ -59,14 +63,15 @@ class LocalSgd(DivergingModels):
         packets = list(zip(*(vector.split(self.packet) for vector in vectors), strict=True))
         in_flight: list[tuple[Tensor, dist.Work | None]] = []
         for common, _, values in packets:
-            movement = torch.sub(common, values, out=values).to(self.dtype)  # `values` is overwritten below
+            movement = torch.sub(common, values, out=values)  # `values` is overwritten below
+            movement = (movement if self.scale == 1.0 else movement.mul_(self.scale)).to(self.dtype)
             in_flight.append((movement, None if self.silent else dist.all_reduce(movement, async_op=True)))
         sent = 0
         for (common, momentum, values), (movement, work) in zip(packets, in_flight, strict=True):
             if work is not None:
                 work.wait()
                 sent += ring_bytes(movement.numel() * movement.element_size(), self.team.size)
-            gradient = values.copy_(movement).div_(self.team.size)
+            gradient = values.copy_(movement).div_(self.scale * self.team.size)
             momentum.mul_(self.momentum).add_(gradient)
             common.sub_(gradient.add_(momentum, alpha=self.momentum), alpha=self.rate)
             values.copy_(common)

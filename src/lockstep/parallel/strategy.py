@@ -148,6 +148,7 @@ class Strategy:
     takes_every_step = True  # every worker takes part in every step
     makes_one_update = True  # the workers' gradients make one update, so a step's loss is that of all workers
     exact_resume = True  # a resumed run ends bit-identical to an uninterrupted one
+    sends_gradients_in = "fp32"  # the number format
     elastic = False  # workers may die and come back while the others train
     prefetch_depth = 4  # claims that may be prepared before they are computed
     healed = False  # this worker copied the state of a peer, which waits for its gradients

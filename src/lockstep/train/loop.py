@@ -224,7 +224,7 @@ class Loop:
         torch.manual_seed(settings.seed)
         module = load_start(self.task.module(), self.start_folder).to(device)
         self.parameters = sum(parameter.numel() for parameter in module.parameters())
-        scale = precision.FIRST_LOSS_SCALE if self.precision == "fp16" else None
+        scale = precision.choose_loss_scale(self.precision, self.strategy.sends_gradients_in)
         dtype = DTYPES[self.precision]
         context = Context(
             self.team, settings.clip, scale, dtype, self.ablation, self.journal, self.attempt, self._notify

@@ -41,7 +41,7 @@ class Resilient(Strategy):
 
     def __init__(self, settings: ResilientSettings) -> None:
         self.settings = settings
-        self.dtype = DTYPES[settings.gradients]
+        self.dtype, self.sends_gradients_in = DTYPES[settings.gradients], settings.gradients
 
     def connect(self, make_optimizer: MakeOptimizer, example: object) -> None:
         super().connect(make_optimizer, example)

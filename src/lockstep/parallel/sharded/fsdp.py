@@ -35,7 +35,7 @@ class Sharded(Strategy):
 
     def __init__(self, settings: ShardedSettings) -> None:
         self.keep_gathered = settings.keep_gathered
-        self.gradients = DTYPES[settings.gradients]
+        self.gradients, self.sends_gradients_in = DTYPES[settings.gradients], settings.gradients
 
     def connect(self, make_optimizer: MakeOptimizer, example: object) -> None:
         module = self.raw_module
