@@ -1,4 +1,4 @@
-"""Gradients and movements that travel in fp16 although they are computed in fp32. A group of one worker rounds them, too."""
+"""Gradients and movements that travel in fp16, computed in fp32. A group of one worker rounds them, too."""
 
 from collections.abc import Callable, Iterator
 from functools import partial

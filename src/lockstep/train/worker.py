@@ -29,6 +29,7 @@ from lockstep.run import environment_variables
 from lockstep.run.directory import RunDirectory
 from lockstep.stderr_log import open_log, redirect_stderr
 from lockstep.train.choices import Choices
+from lockstep.train.failures import GpuFailed, LostPeer, OutOfMemory, explain
 from lockstep.train.memory import keep_memory, touch_memory
 from lockstep.train.resume import (
     HostFacts,
@@ -72,6 +73,7 @@ def _join_and_train(config: RunConfig, place: str | Path) -> str:
     keep_memory()
     touched = touch_memory(config)
     gc.disable()  # imports make many objects and no garbage
+    from lockstep.devices import wait_for_memory
     from lockstep.team import join
 
     heartbeat.open_heartbeat()
@@ -80,6 +82,7 @@ def _join_and_train(config: RunConfig, place: str | Path) -> str:
     try:
         team = join(config.train.device, config.train.timeout_seconds, servers, elastic)
         touched()
+        wait_for_memory(team.device)
         _introduce_monitors(team)
         if team.serving:
             from lockstep.parallel.server.parameter_server import serve
@@ -91,13 +94,10 @@ def _join_and_train(config: RunConfig, place: str | Path) -> str:
         else:
             reason = _enter_and_train(config, RunDirectory(working_folder(place), str(place)), team, place)
     except RuntimeError as error:
-        rank = environment_variables.rank()
-        if _out_of_memory(error):
-            raise _too_large(rank, config) from error
-        text, signs = str(error), ("Connection", "peer", "gloo", "Timed out", "NCCL", "Broken pipe")
-        if environment_variables.world_size() > 1 and any(sign in text for sign in signs):
-            raise LostPeer(rank, text) from error
-        raise
+        sentence = explain(error, environment_variables.rank(), config, environment_variables.world_size())
+        if sentence is None:
+            raise
+        raise sentence from error
     team.close()
     return reason
 
@@ -108,34 +108,6 @@ def _introduce_monitors(team: "Team") -> None:
         peers, secret = team.gather(read_own_peer()), team.gather(token_hex(16))[0]
         if environment_variables.local_rank() == 0:  # it has started the monitor
             write_peers(peers, secret)
-
-
-class LostPeer(LockstepError):
-    """Another worker is gone; its failure says more than this one."""
-
-    def __init__(self, rank: int, detail: str) -> None:
-        super().__init__(
-            f"Worker {rank} lost the connection to another worker ({detail.strip().splitlines()[0][:160]}).",
-            "Start the same command again: it continues from the last checkpoint.",
-        )
-
-
-def _out_of_memory(error: RuntimeError) -> bool:
-    import torch
-
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
-
-
-class OutOfMemory(LockstepError):
-    """This worker ran out of memory. Workers that do not depend on it can continue."""
-
-
-def _too_large(rank: int, config: RunConfig) -> OutOfMemory:
-    share = "lower batch.images" if config.batch.images else "set batch.micro_words, which changes no update"
-    return OutOfMemory(
-        f"Worker {rank} ran out of memory.",
-        f"Take more workers or strategy.name=sharded, or {share}; then start it again.",
-    )
 
 
 def _enter_and_train(config: RunConfig, run: RunDirectory, team: "Team", place: str | Path) -> str:
@@ -422,7 +394,13 @@ def tell_launcher(error: LockstepError) -> None:
     if path is None:
         print_error(error)
         return
-    kinds = {LostPeer: "lost", PortTaken: "port", OutOfMemory: "memory", WriterDied: "writer"}
+    kinds = {
+        LostPeer: "lost",
+        PortTaken: "port",
+        OutOfMemory: "memory",
+        WriterDied: "writer",
+        GpuFailed: "crash",  # another start may succeed
+    }
     _write_failure(path, kinds.get(type(error), "error"), error)
 
 
