@@ -100,7 +100,7 @@ def take_steps(strategy: Strategy, ranks: list[list[int]], precision: str) -> li
                 with torch.autocast("cpu", DTYPES[precision], enabled=precision != "fp32"):
                     loss = strategy.module(ids)
                 strategy.backward(loss, 10)
-        outcomes.append(strategy.commit(0.01))
+        outcomes.append(strategy.settle(strategy.commit(0.01)))
     return outcomes
 
 

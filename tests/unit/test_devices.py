@@ -126,6 +126,9 @@ class LateEvent:
     def record(self, stream: object) -> None:
         assert stream == "stream of cuda"  # the thread may have another current device
 
+    def query(self) -> bool:
+        return self.is_reached
+
     def synchronize(self) -> None:
         self.is_reached = True
 

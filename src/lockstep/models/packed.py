@@ -110,7 +110,7 @@ class TimeMajorOrder:
         padded_index = (positions + rows * layout.longest)[is_word]
         batch_sizes = torch.from_numpy(is_word.sum(1))
         indices = [torch.from_numpy(index) for index in (packed_index, padded_index, rows)]
-        if device.type == "cuda":  # from pinned memory: a copy from pageable memory would wait for the device
+        if device.type != "cpu":  # from pinned memory: a copy from pageable memory would wait for the device
             indices = [index.pin_memory().to(device, non_blocking=True) for index in indices]
         return cls(indices[0], indices[1], batch_sizes, indices[2], layout)
 

@@ -5,6 +5,8 @@ Nesterov momentum moves the common model by it, and all workers continue from th
 number of steps between synchronizations.
 """
 
+from dataclasses import replace
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -15,7 +17,7 @@ from lockstep.parallel.diverging_models import DivergingModels
 from lockstep.parallel.exchange import ring_bytes
 from lockstep.parallel.flat_parameters import FlatParameters
 from lockstep.parallel.optimizers import MakeOptimizer
-from lockstep.parallel.strategy import FindTensor, Outcome
+from lockstep.parallel.strategy import FindTensor, Outcome, Stamp
 from lockstep.parallel.strategy_settings import LocalSettings
 from lockstep.parallel.update import State
 
@@ -44,16 +46,22 @@ class LocalSgd(DivergingModels):
         self.steps_alone = 0  # since the last synchronization
 
     def commit(self, learning_rate: float) -> Outcome:
-        applied, norm = self.updater.apply(learning_rate)
+        outcome = self.update(learning_rate)
         self.steps_alone += 1
+        self._synchronization: tuple[Stamp, Stamp] | None = None
         if self.steps_alone < self.every:
-            return Outcome(applied, norm)
+            return outcome
         faults.at("merge")
         begin = self.clock.stamp()
         sent = self._synchronize()
         self.steps_alone = 0
-        self.clock.move("update", "merge", self.clock.since(begin))
-        return Outcome(applied, norm, sent)
+        self._synchronization = begin, self.clock.stamp()
+        return replace(outcome, bytes_sent=sent)
+
+    def settle(self, outcome: Outcome) -> Outcome:
+        if self._synchronization is not None:
+            self.clock.move("update", "merge", self.clock.between(*self._synchronization))
+        return outcome
 
     @torch.no_grad()
     def _synchronize(self) -> int:

@@ -2,13 +2,14 @@
 
 The defaults are those of one process that computes the whole global batch. A strategy's own file says only what is
 different. The training loop calls the methods in this order: `setup`, `synchronize`, `load`, `start_branch`, `claims`, then
-for every step `synchronize`, `begin`, `micro`, `backward`, `commit`, `agree`, at evaluations and saves `snapshot` and
+for every step `synchronize`, `begin`, `micro`, `backward`, `commit`, `end_step`, at evaluations and saves `snapshot` and
 `state`, and at the end `leave`, `finish`, `close`.
 """
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -87,6 +88,7 @@ class Outcome:
     sums: int = 0  # number of small all-reduces inside forward and backward (batch norm)
     sums_seconds: float = 0.0  # their seconds, part of the merge phase
     sums_bytes: int = 0  # their bytes, part of bytes_sent
+    unread_norm: Tensor | None = None  # on a device, of a gradient that the host has not judged yet
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,7 @@ class Clock(Protocol):
     def stamp(self) -> Stamp: ...
     def between(self, begin: Stamp, end: Stamp) -> float: ...
     def since(self, begin: Stamp) -> float: ...
+    def mark(self, phase: str) -> None: ...
     def move(self, source: str, target: str, seconds: float) -> None: ...
 
 
@@ -200,9 +203,46 @@ class Strategy:
         self.updater.backward(loss_sum / target_words)
 
     def commit(self, learning_rate: float) -> Outcome:
-        """Exchanges what is left, checks that the gradient is finite, clips it and updates the parameters."""
+        """Exchanges what is left, checks that the gradient is finite, clips it and updates the parameters. On a device the
+        host does not wait: `end_step` reads what came of it."""
         faults.at("merge")
-        return Outcome(*self.updater.apply(learning_rate))
+        return self.update(learning_rate)
+
+    def update(self, learning_rate: float) -> Outcome:
+        """Updates the parameters with the gradient that this worker has."""
+        if self.team.device.type == "cpu":
+            return Outcome(*self.updater.apply(learning_rate))
+        return Outcome(True, math.nan, unread_norm=self.updater.apply_on_device(learning_rate))
+
+    def end_step(self, outcome: Outcome, loss_sums: Sequence[Tensor], stop: bool) -> tuple[Outcome, Agreed]:
+        """Ends the last phase of a step; returns what came of it and what the workers agreed on. `loss_sums` are those of
+        this worker's micro-batches."""
+        if self.team.device.type == "cpu":
+            agreed = self.agree(float(sum(loss_sums)), stop)
+            self.clock.mark("merge")
+        else:
+            outcome, agreed = self._read_step(outcome, loss_sums, stop)
+        return self.settle(outcome), agreed
+
+    def _read_step(self, outcome: Outcome, loss_sums: Sequence[Tensor], stop: bool) -> tuple[Outcome, Agreed]:
+        """One copy brings everything that the host must know of a step, so that it waits for the device once."""
+        loss = torch.stack(list(loss_sums)).sum().double()
+        facts = torch.stack([loss, torch.full_like(loss, float(stop))])
+        is_summed = self.takes_every_step and self.makes_one_update and not self.silent and self.team.size > 1
+        if is_summed and faults.at("agree") != "skip":
+            dist.all_reduce(facts, group=self.team.workers)
+        self.clock.mark("merge")
+        if outcome.unread_norm is not None:
+            facts = torch.cat([facts, outcome.unread_norm.double().view(1)])
+        loss_sum, stops, *norms = facts.tolist()
+        if norms:
+            judgement = self.updater.guard.judge(norms[0])
+            outcome = replace(outcome, applied=judgement.finite, grad_norm=judgement.norm, unread_norm=None)
+        return outcome, Agreed(loss_sum, stops > 0) if is_summed else self.agree(loss_sum, stop)
+
+    def settle(self, outcome: Outcome) -> Outcome:
+        """Completes the outcome with what the clock's stamps say. The device has reached all of them."""
+        return outcome
 
     def agree(self, loss_sum: float, stop: bool) -> Agreed:
         """Returns the loss of all workers, and whether any of them wants to stop."""

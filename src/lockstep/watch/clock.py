@@ -29,11 +29,12 @@ class PhaseClock:
         return event
 
     def between(self, begin: Stamp, end: Stamp) -> float:
-        """Returns the seconds between two stamps. On CUDA it waits until the device has reached both: torch refuses to read
-        an event before."""
+        """Returns the seconds between two stamps. On CUDA it waits until the device has reached both, if it has not: torch
+        refuses to read an event before."""
         if isinstance(begin, torch.cuda.Event) and isinstance(end, torch.cuda.Event):
-            begin.synchronize()
-            end.synchronize()
+            for event in (begin, end):
+                if not event.query():
+                    event.synchronize()
             return begin.elapsed_time(end) / 1000.0
         assert isinstance(begin, float)
         assert isinstance(end, float)

@@ -5,7 +5,7 @@ Before every step the workers form a quorum, and only then is the global batch c
 shares were summed, so that no sentence is lost or used twice; otherwise the same global batch is repeated.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from time import perf_counter
@@ -184,8 +184,9 @@ class Resilient(Strategy):
 
     def commit(self, learning_rate: float) -> Outcome:
         self.buckets.send_rest()
-        own_facts = [float(self._loss), float(self._wants_stop), float(self._own_sentences)]
-        facts = torch.tensor(own_facts, dtype=torch.float64, device=self.team.device)
+        loss = self._loss.double()
+        own_facts = (torch.full_like(loss, float(fact)) for fact in (self._wants_stop, self._own_sentences))
+        facts = torch.stack([loss, *own_facts])
         self._send(facts)
         waiting = self.clock.stamp()
         self.quorum.wait()
@@ -198,16 +199,23 @@ class Resilient(Strategy):
             return Outcome(applied=False, grad_norm=0.0, retry=failure)
         for packet, sent in self._rounded:
             packet.copy_(sent)
-        loss_sum, wishes, sentences = facts.tolist()
+        norm = self.updater.measure_norm().double().view(1)
+        loss_sum, wishes, sentences, scaled_norm = torch.cat([facts, norm]).tolist()  # waits for the device
         complete = self.silent or sentences == self._all_sentences
         assert complete, f"{sentences} of {self._all_sentences} sentences were summed"
         self._agreed = Agreed(loss_sum, wishes > 0)
-        applied, norm = self.updater.apply(learning_rate)  # waits for the device, so that all stamps can be read
+        outcome = Outcome(*self.updater.apply_judged(scaled_norm, learning_rate))
         exposed = self.clock.between(waiting, merged)
         self.clock.move("update", "merge", exposed)
         under_way = stamped_seconds(self.clock, [span.wait() for span in self._spans])
         sent_bytes, size = ring_bytes(self._bytes, self.quorum.size), self.quorum.size
-        return self.sums.settle(size, Outcome(applied, norm, sent_bytes, max(0.0, under_way - exposed)))
+        return self.sums.settle(
+            size, replace(outcome, bytes_sent=sent_bytes, merge_overlapped=max(0.0, under_way - exposed))
+        )
+
+    def end_step(self, outcome: Outcome, loss_sums: Sequence[Tensor], stop: bool) -> tuple[Outcome, Agreed]:
+        self.clock.mark("merge")
+        return outcome, self.agree(0.0, stop)
 
     def agree(self, loss_sum: float, stop: bool) -> Agreed:
         """Returns what was summed with the gradient, so that it holds for exactly those workers for which the step

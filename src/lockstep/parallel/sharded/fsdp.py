@@ -6,6 +6,7 @@ forward and backward; each worker updates its shard alone. `traffic` does the se
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from itertools import pairwise
 
 import torch
@@ -103,8 +104,11 @@ class Sharded(Strategy):
 
     def commit(self, learning_rate: float) -> Outcome:
         self.traffic.phase = "update"
-        applied, norm = self.updater.apply(learning_rate)  # waits for the device, so that all stamps can be read
-        return self.sums.settle(self.team.size, Outcome(applied, norm, *self.traffic.settle()))
+        return self.update(learning_rate)
+
+    def settle(self, outcome: Outcome) -> Outcome:
+        sent, overlapped = self.traffic.settle()
+        return self.sums.settle(self.team.size, replace(outcome, bytes_sent=sent, merge_overlapped=overlapped))
 
     def _full_norm(self, gradients: list[Tensor]) -> Tensor:
         """Returns the norm of the full gradient. Squares are added in rank order: every worker gets the same bits."""
