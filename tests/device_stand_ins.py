@@ -72,7 +72,16 @@ def _teach_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def counting_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[Waits]:
     """Counts waits, also those for events: one that the device has not reached cannot be read, as with torch's own."""
-    counted = Waits()
+    counted, make_tensor = Waits(), torch.tensor
+
+    def copy_to_tensor(*args: Any, **kwargs: Any) -> Tensor:
+        """torch shows this copy to nobody."""
+        result = make_tensor(*args, **kwargs)
+        if result.is_meta:
+            counted.add("copy to the device")
+        return result
+
+    monkeypatch.setattr(torch, "tensor", copy_to_tensor)
 
     class Event:
         def __init__(self, enable_timing: bool) -> None:

@@ -84,7 +84,7 @@ class AllReduce(Strategy):
     def connect(self, make_optimizer: MakeOptimizer, example: object) -> None:
         super().connect(make_optimizer, example)
         device = self.team.device
-        self.sums = LayerSums(self.clock, sum_over(self.team))
+        self.sums = LayerSums(self.clock, sum_over(self.team, self.raw_module))
         if not self.silent:
             connect_layers(self.raw_module, self.sums)
         self.compression = self._make_compression()

@@ -41,7 +41,7 @@ class Sharded(Strategy):
     def connect(self, make_optimizer: MakeOptimizer, example: object) -> None:
         module = self.raw_module
         self.traffic = Traffic(self.clock, self.silent)
-        self.sums = LayerSums(self.clock, sum_over(self.team))
+        self.sums = LayerSums(self.clock, sum_over(self.team, self.raw_module))
         self.reduce = ReduceInRankOrder(self.traffic, self.gradients)
         self.full_copy, self.exported = FullCopy(module), FullCopy(module, torch.device("cpu"))
         layers = find_layers(module, example)
