@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
@@ -61,10 +61,16 @@ class PairBatch:
         )
 
     def pin(self) -> "PairBatch":
-        return self.map(Tensor.pin_memory)
+        return self._join_parts().map(Tensor.pin_memory)
 
     def to(self, device: torch.device) -> "PairBatch":
-        return self if device.type == "cpu" else self.map(lambda tensor: tensor.to(device, non_blocking=True))
+        if device.type == "cpu":
+            return self
+        return self._join_parts().map(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def _join_parts(self) -> "PairBatch":
+        layouts = self.source_layout.join_parts(), self.target_layout.join_parts()
+        return replace(self, source_layout=layouts[0], target_layout=layouts[1])
 
 
 def make_pair_batch(pairs: ParallelSet, indices: np.ndarray, bos: int) -> PairBatch:
