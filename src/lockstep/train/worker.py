@@ -8,6 +8,7 @@ import gc
 import json
 import os
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import asdict
@@ -72,6 +73,8 @@ def _join_and_train(config: RunConfig, place: str | Path) -> str:
     theirs."""
     keep_memory()
     touched = touch_memory(config)
+    if config.train.deterministic:
+        environment_variables.make_cublas_deterministic()
     gc.disable()  # imports make many objects and no garbage
     from lockstep.devices import wait_for_memory
     from lockstep.team import join
@@ -183,6 +186,9 @@ def _train(
     choices = Choices(**deciders.primary_does(lambda: asdict(settle_choices(run, config, team, has_kernels, hosts))))
     kernels.select(choices.kernels)
     choose_fp32_products(team.device, config.train.tf32)
+    if environment_variables.counts_waits() and team.device.type == "cuda":
+        warnings.filterwarnings("always", message="called a synchronizing")
+        torch.cuda.set_sync_debug_mode("warn")
     start = StartModel.receive(deciders.primary_does(lambda: StartModel.send(find_needed_start(config, run, ablation))))
     start_facts = deciders.all_do(lambda: None if start is None else start.facts())
     if start_facts is not None and set(deciders.gather(start_facts["sha256"])) != {start_facts["sha256"]}:

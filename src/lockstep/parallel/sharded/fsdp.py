@@ -154,8 +154,8 @@ class _ShardedSnapshot(Snapshot):
         """Gathers one tensor after the other. A worker that does not need the values drops them."""
         strategy = self._strategy
         gathered = ((name, _gather_full(shard)) for name, shard in strategy.shards.items())
-        kept = ((name, full) for name, full in gathered if needs_values)
-        return self._stack.enter_context(copy.filled(kept, strategy.raw_module.named_buffers()))
+        values = ((name, full) for name, full in gathered if needs_values)
+        return self._stack.enter_context(copy.filled(values, strategy.raw_module.named_buffers()))
 
 
 @torch.no_grad()
