@@ -197,7 +197,8 @@ def _train(
     if config.train.deterministic:  # even turning it off would import torch's compiler: two seconds
         torch.use_deterministic_algorithms(True)
     batch = config.batch.model_copy(update=dict(choices.batch))
-    task = deciders.all_do(lambda: make_task(config.model_copy(update={"batch": batch})))
+    on_device = team.device.type != "cpu"
+    task = deciders.all_do(lambda: make_task(config.model_copy(update={"batch": batch}), on_device))
     if start is not None:
         deciders.all_do(lambda: check_vocabulary(start, task.data_facts))
     digest = task.data_facts["digest"]

@@ -61,7 +61,8 @@ class GpuCheck:
 
     def as_page(self) -> str:
         rows = [_make_row(result) for result in self.cells]
-        others = [(one.name, describe_verdict(one.is_good), one.text) for one in self.findings]
+        others = [f"{one.name} ({describe_verdict(one.is_good)}): {one.text}" for one in self.findings]
+        failures = [f"{result.cell.name}: {result.error}" for result in self.cells if result.error]
         machine = [(name, str(value)) for name, value in self.machine.items()]
         return render(
             "gpu_check.html.j2",
@@ -70,6 +71,7 @@ class GpuCheck:
             heads=HEADS,
             rows=rows,
             others=others,
+            failures=failures,
             machine=machine,
         )
 
@@ -87,7 +89,7 @@ def _make_row(result: TrainingResult) -> tuple[str, ...]:
         None if result.utilisation is None else share(result.utilisation),
         None if result.memory is None else f"{count(result.memory / 2**20)} MiB",
     )
-    verdict = "passed" if result.is_good else f"failed: {result.error}"
+    verdict = describe_verdict(result.is_good)
     return (result.cell.name, verdict, *("-" if value is None else value for value in values))
 
 

@@ -25,9 +25,15 @@ def write_data(folder: Path) -> dict[str, Path]:
         "corpus": str(folder / "corpus"),
         "vocabulary": {"size": 330},
     }
-    train = {"steps": STEPS, "evaluate_every": STEPS, "checkpoint_every": 10**9, "threads": 1, "clip": 1.0}
+    train: dict[str, object] = {
+        "steps": STEPS,
+        "evaluate_every": STEPS,
+        "checkpoint_every": 10**9,
+        "threads": 1,
+        "clip": 1.0,
+    }
     train |= {"kernels": "torch", "restarts": 0, "label_smoothing": 0.1, "seed": 1}
-    schedule = {"name": "constant", "peak": 0.002, "warmup": 4}
+    schedule: dict[str, object] = {"name": "constant", "peak": 0.002, "warmup": 4}
     sizes = {"encoder_layers": 1, "decoder_layers": 1, "width": 64, "feed_forward": 128, "heads": 4, "dropout": 0.0}
     lstm = {"name": "lstm", "encoder_layers": 1, "decoder_layers": 2, "width": 32, "dropout": 0.0}
     search = {"beam": 2, "max_ratio": 1.0}

@@ -36,7 +36,7 @@ class ShortTraining:
 
     @property
     def tolerance(self) -> float:
-        return TOLERANCES[self.precision] * (RESNET_FACTOR if self.model == "resnet" else 1)
+        return min(0.05, TOLERANCES[self.precision] * (RESNET_FACTOR if self.model == "resnet" else 1))
 
     @property
     def settings(self) -> list[str]:
