@@ -113,13 +113,13 @@ def main() -> None:
     team = join("cpu")
     context = Context(team, 0.5, None, DTYPES[precision])
     seen: dict[str, Any] = {}
-    strategies: list[Strategy] = [Sharded(ShardedSettings(keep_gathered="keep" in sys.argv)), Single()]
+    sharded, single = Sharded(ShardedSettings(keep_gathered="keep" in sys.argv)), Single()
+    strategies: list[Strategy] = [sharded, single]
     for strategy in strategies:
         torch.manual_seed(1)
         module = model()
         seen["parameters"] = sum(p.numel() for p in module.parameters())
         strategy.setup(module, adamw, PhaseClock(team.device), context, sentences(0, 0))
-    sharded, single = strategies
     seen["held"] = {name: local_part(tensor).numel() for name, tensor in sharded.state().tensors.items()}
     outcomes = take_steps(sharded, [[team.rank]], precision)
     seen["compiler"] = "torch._dynamo" in sys.modules

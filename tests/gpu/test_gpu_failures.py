@@ -97,12 +97,14 @@ Fatal Python error: Aborted
 class Aborted:
     """A process that the watchdog has ended."""
 
-    pid, returncode = 4242, -6
+    pid: int = 4242
+    returncode: int | None = -6
 
-    def poll(self) -> int:
+    def poll(self) -> int | None:
         return self.returncode
 
-    wait = poll
+    def wait(self) -> int:
+        return -6
 
     def send_signal(self, number: int, /) -> None: ...
     def kill(self) -> None: ...

@@ -125,8 +125,13 @@ class Clock(Protocol):
     def stamp(self) -> Stamp: ...
     def between(self, begin: Stamp, end: Stamp) -> float: ...
     def since(self, begin: Stamp) -> float: ...
-    def mark(self, phase: str) -> None: ...
     def move(self, source: str, target: str, seconds: float) -> None: ...
+
+
+class StepClock(Clock, Protocol):
+    """A clock whose phases a strategy ends, too."""
+
+    def mark(self, phase: str) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -160,7 +165,7 @@ class Strategy:
     updater: Updater
 
     def setup(
-        self, module: nn.Module, make_optimizer: MakeOptimizer, clock: Clock, context: Context, example: object
+        self, module: nn.Module, make_optimizer: MakeOptimizer, clock: StepClock, context: Context, example: object
     ) -> None:
         """Takes the model over. `example` is a micro-batch that the model accepts."""
         self.raw_module, self.clock, self.context, self.team = module, clock, context, context.team
