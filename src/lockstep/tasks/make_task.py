@@ -41,7 +41,11 @@ class Configuration(Protocol):
 def make_task(config: Configuration, on_device: bool = False) -> Task:
     """Returns the task with its data opened. Text that has not been prepared yet is prepared first. `on_device`: the model
     trains on a GPU, which may do a part of the input's work."""
-    makers = {"translation": _make_translation, "classification": partial(_make_classification, on_device=on_device)}
+    classification = partial(_make_classification, on_device=on_device)
+    makers: dict[str, Callable[[Configuration], Task]] = {
+        "translation": _make_translation,
+        "classification": classification,
+    }
     return (makers.get(config.task_name) or _import_maker(config.task_name))(config)
 
 
