@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,8 +15,14 @@ pytest.importorskip("torchft")
 from torch.distributed.distributed_c10d import AllreduceOptions
 from torchft import ProcessGroupGloo, ProcessGroupNCCL
 
+from device_stand_ins import META, counting_waits
+from lockstep.parallel.optimizers import AdamW
 from lockstep.parallel.resilient import process_groups
 from lockstep.parallel.resilient.process_groups import CONNECT_SECONDS, Gloo, Nccl, make_group
+from lockstep.parallel.resilient.resilient_allreduce import Resilient
+from lockstep.parallel.strategy_settings import ResilientSettings
+from lockstep.parallel.update import Updater
+from lockstep.run.checkpoint import Progress
 
 EXCHANGE_SECONDS = 71.0
 WATCHDOG = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
@@ -69,3 +76,16 @@ def test_what_the_user_has_set_for_the_watchdog_stays(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(("transport", "device"), [("gloo", "cuda"), ("gloo", "cpu"), ("nccl", "cpu")])
 def test_gradients_travel_over_gloo_unless_nccl_is_asked_for(transport: Any, device: str) -> None:
     assert isinstance(make_group(transport, device, EXCHANGE_SECONDS), Gloo)
+
+
+def test_a_peer_gets_state_that_lies_on_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors of cuda:0 would be made on cuda:0 by a worker of another GPU, too."""
+    giver = Resilient(ResilientSettings())
+    make = partial(AdamW, betas=(0.9, 0.98), epsilon=1e-9, weight_decay=0.0)
+    with counting_waits(monkeypatch):
+        giver.updater = Updater(torch.nn.Linear(3, 2, device=META), make, None, None)
+        giver.updater.optimizer.steps = [torch.zeros(())]
+        giver._offered = Progress(), None
+        state = giver._give_state()
+    assert {tensor.device.type for tensor in state["tensors"].values()} == {"cpu"}
+    assert "optimizer.exp_avg.weight" in state["tensors"]

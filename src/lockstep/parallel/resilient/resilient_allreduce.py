@@ -95,7 +95,10 @@ class Resilient(Strategy):
         progress, stop_reason = self._offered
         state = self.updater.state()
         facts = asdict(progress) | {"scalars": state.scalars}
-        return {"tensors": state.tensors, "progress": facts, "ending": stop_reason}
+        tensors = {
+            name: tensor.cpu() for name, tensor in state.tensors.items()
+        }  # a GPU's would go to the same GPU there
+        return {"tensors": tensors, "progress": facts, "ending": stop_reason}
 
     @torch.no_grad()
     def _copy_state(self, peer: PeerState) -> None:
