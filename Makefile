@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-all lint bench venv clean
+.PHONY: demo test test-all lint bench gpu-check venv clean
 
 demo: $(STAMP)
 	$(BIN)/lockstep demo
@@ -21,6 +21,9 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+gpu-check: $(STAMP)
+	$(BIN)/lockstep doctor --gpu
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/speed.py

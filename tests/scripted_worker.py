@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 
 from lockstep.errors import LockstepError, PortTaken
-from lockstep.train.worker import LostPeer, OutOfMemory, tell_launcher
+from lockstep.train.failures import LostPeer, OutOfMemory
+from lockstep.train.worker import tell_launcher
 
 IN_SCOPE = (os, signal, sys, time, LockstepError, PortTaken, LostPeer, OutOfMemory, tell_launcher)
 preloaded: list[str] = []

@@ -1,7 +1,8 @@
 """Which device a worker computes on, and whether this build of torch can use the GPUs that are there."""
 
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -11,6 +12,11 @@ from lockstep.run import environment_variables
 
 Capability = tuple[int, int]
 """Major and minor version of what a GPU can execute: (7, 0) is Volta, (8, 0) is Ampere."""
+
+FREE_SHARE = 0.8
+"""Of a GPU's memory, what must be free before a restarted worker begins."""
+FREE_SECONDS, POLL_SECONDS = 30.0, 0.5
+"""How long it waits for that."""
 
 _ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 
@@ -99,3 +105,22 @@ def _find_unused_gpu() -> str | None:
     count = f"{len(names)} GPU{'s' * (len(names) > 1)} ({', '.join(sorted(set(names)))}; driver {driver})"
     build = "is built for CPUs only" if torch.version.cuda is None else f"is built for CUDA {torch.version.cuda}"
     return f"{count} that torch cannot use: torch {torch.__version__} {build}."
+
+
+def wait_for_memory(device: torch.device, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Lets a restarted worker wait until its GPU has the memory of the dead one again: the driver takes seconds to end a
+    process that was killed. If another program keeps the memory, the worker tries with what there is."""
+    if device.type != "cuda" or not environment_variables.restarts():
+        return
+    for _ in range(int(FREE_SECONDS / POLL_SECONDS)):
+        if _measure_free_share(device) >= FREE_SHARE:
+            return
+        sleep(POLL_SECONDS)
+
+
+def _measure_free_share(device: torch.device) -> float:
+    try:
+        free, total = torch.cuda.mem_get_info(device)
+    except RuntimeError:  # there is not even room for this process's own context
+        return 0.0
+    return float(free / total)

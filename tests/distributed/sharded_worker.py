@@ -15,6 +15,7 @@ from lockstep.dtypes import DTYPES
 from lockstep.notices import print_error
 from lockstep.parallel.optimizers import AdamW, local_part
 from lockstep.parallel.sharded.fsdp import Sharded
+from lockstep.parallel.sharded.full_copy import FullCopy
 from lockstep.parallel.single import Single
 from lockstep.parallel.strategy import Context, Strategy
 from lockstep.parallel.strategy_settings import ShardedSettings
@@ -99,8 +100,12 @@ def take_steps(strategy: Strategy, ranks: list[list[int]], precision: str) -> li
                 with torch.autocast("cpu", DTYPES[precision], enabled=precision != "fp32"):
                     loss = strategy.module(ids)
                 strategy.backward(loss, 10)
-        outcomes.append(strategy.commit(0.01))
+        outcomes.append(strategy.settle(strategy.commit(0.01)))
     return outcomes
+
+
+def count_bytes(copy: FullCopy) -> int:
+    return sum(parameter.untyped_storage().size() for parameter in copy._copy.parameters())
 
 
 def main() -> None:
@@ -108,13 +113,13 @@ def main() -> None:
     team = join("cpu")
     context = Context(team, 0.5, None, DTYPES[precision])
     seen: dict[str, Any] = {}
-    strategies: list[Strategy] = [Sharded(ShardedSettings(keep_gathered="keep" in sys.argv)), Single()]
+    sharded, single = Sharded(ShardedSettings(keep_gathered="keep" in sys.argv)), Single()
+    strategies: list[Strategy] = [sharded, single]
     for strategy in strategies:
         torch.manual_seed(1)
         module = model()
         seen["parameters"] = sum(p.numel() for p in module.parameters())
         strategy.setup(module, adamw, PhaseClock(team.device), context, sentences(0, 0))
-    sharded, single = strategies
     seen["held"] = {name: local_part(tensor).numel() for name, tensor in sharded.state().tensors.items()}
     outcomes = take_steps(sharded, [[team.rank]], precision)
     seen["compiler"] = "torch._dynamo" in sys.modules
@@ -127,8 +132,13 @@ def main() -> None:
     ]
     seen["single norms"] = [o.grad_norm for o in take_steps(single, [[rank] for rank in range(team.size)], precision)]
     with sharded.snapshot() as ours, single.snapshot() as whole:
+        seen["exported"] = [parameter.untyped_storage().size() for parameter in ours.prepare_export().parameters()]
+        seen["gathered to export"] = count_bytes(sharded.full_copy)
+        exported = {name: p.detach().clone() for name, p in ours.prepare_export().named_parameters() if team.primary}
         pairs = list(zip(ours.module.named_parameters(), whole.module.named_parameters(), strict=True))
         assert all(mine == other for (mine, _), (other, _) in pairs)
+        assert all(torch.equal(exported[name], p) for name, p in ours.module.named_parameters() if team.primary)
+        assert ours.prepare_export() is ours.module  # gathered for an evaluation
         seen["apart"] = {name: float((p - q).detach().abs().max()) for (name, p), (_, q) in pairs}
     print(json.dumps(seen), flush=True)
     team.close()

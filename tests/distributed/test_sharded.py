@@ -52,6 +52,13 @@ def test_every_worker_holds_only_its_part_of_parameters_and_optimizer() -> None:
         assert sum(worker["held"].values()) < 1.3 * tied[0]["parameters"]
 
 
+def test_a_save_gathers_the_model_in_main_memory_of_the_first_worker_only() -> None:
+    """A model that is sharded because it does not fit on one device could not be saved."""
+    for rank, worker in enumerate(workers(3, "tied", "fp32")):
+        assert worker["gathered to export"] == 0
+        assert sum(worker["exported"]) == (4 * worker["parameters"] if rank == 0 else 0)
+
+
 def test_gathered_layers_are_forgotten_unless_they_are_kept() -> None:
     tied = workers(3, "tied", "fp32")
     last = [f"layers.{LAYERS - 1}.{name}.weight" for name in ("inner", "outer")]  # backward begins with it

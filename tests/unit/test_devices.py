@@ -123,7 +123,11 @@ class LateEvent:
     def __init__(self, enable_timing: bool) -> None:
         self.is_reached = False
 
-    def record(self) -> None: ...
+    def record(self, stream: object) -> None:
+        assert stream == "stream of cuda"  # the thread may have another current device
+
+    def query(self) -> bool:
+        return self.is_reached
 
     def synchronize(self) -> None:
         self.is_reached = True
@@ -137,6 +141,7 @@ class LateEvent:
 def test_the_clock_waits_for_events_before_it_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Strategies read stamps in the middle of a step, when the device has not reached them."""
     monkeypatch.setattr(torch.cuda, "Event", LateEvent)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
     clock = PhaseClock(torch.device("cuda"))
     begin, end = clock.stamp(), clock.stamp()
     assert clock.between(begin, end) == 1.0

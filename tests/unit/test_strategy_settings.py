@@ -175,7 +175,7 @@ def test_the_planner_refuses_settings_of_other_strategies(word: str) -> None:
 
 def test_every_setting_is_explained_with_the_strategies_that_have_it() -> None:
     settings = {setting["key"]: setting for setting in describe("strategy")}
-    assert settings.keys() == {f"strategy.{key}" for key in ("name", *STRATEGY_0_1_0)}
+    assert settings.keys() == {f"strategy.{key}" for key in ("name", "transport", *STRATEGY_0_1_0)}
     for key, setting in settings.items():
         owners = [name for name, one in VARIANTS["strategy"].items() if key.partition(".")[2] in one.model_fields]
         assert setting["text"].endswith(".")

@@ -312,9 +312,12 @@ def reference_varlen_attn(
     key_offsets: Tensor,
     longest_query: int,
     longest_key: int,
-    window_size: tuple[int, int],
-) -> Tensor:
-    """Computes what torch documents for `varlen_attn`, sentence by sentence: the kernel itself needs a GPU."""
+    dropout_p: float,
+    causal: bool,
+    returns_mask: bool,
+) -> tuple[Tensor]:
+    """Computes what torch's variable-length kernel does, sentence by sentence: the kernel itself needs a GPU."""
+    assert (dropout_p, returns_mask) == (0.0, False)
     assert query_offsets.dtype == key_offsets.dtype == torch.int32
     assert longest_query == int(query_offsets.diff().max())
     assert longest_key == int(key_offsets.diff().max())
@@ -323,10 +326,9 @@ def reference_varlen_attn(
         queries = query[query_offsets[sentence] : query_offsets[sentence + 1]].transpose(0, 1)
         key_rows = slice(int(key_offsets[sentence]), int(key_offsets[sentence + 1]))
         keys, values = key[key_rows].transpose(0, 1), value[key_rows].transpose(0, 1)
-        causal = window_size == (-1, 0)
         attended = torch.nn.functional.scaled_dot_product_attention(queries, keys, values, is_causal=causal)
         parts.append(attended.transpose(0, 1))
-    return torch.cat(parts)
+    return (torch.cat(parts),)
 
 
 def test_varlen_attention_gives_what_padded_attention_gives(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,8 +341,8 @@ def test_varlen_attention_gives_what_padded_attention_gives(monkeypatch: pytest.
         return [memory, output, *torch.autograd.grad(loss, list(model.parameters()))]
 
     expected = both()
-    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", reference_varlen_attn)
-    monkeypatch.setattr(transformer, "supports_varlen", lambda query, heads, dropout_p: True)
+    monkeypatch.setattr(transformer, "_flash_attention", reference_varlen_attn)
+    monkeypatch.setattr(transformer, "supports_varlen", lambda query, heads: True)
     for actual, right in zip(both(), expected, strict=True):
         assert_close(actual, right, atol=1e-4)
 

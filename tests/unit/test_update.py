@@ -255,3 +255,26 @@ def test_a_parameter_that_got_no_gradient_is_named() -> None:
     ours.optimizer.parameters["1.bias"].grad = None
     with pytest.raises(AssertionError, match="1.bias"):
         ours.apply(RATE)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize("loss_scale", [None, 64.0])
+@pytest.mark.parametrize("clip", [None, 0.5])
+def test_a_device_that_judges_by_itself_takes_the_same_updates(
+    optimizer: str, loss_scale: float | None, clip: float | None
+) -> None:
+    """The kernels read the norm, and the host learns later whether the update was applied."""
+    sgd = partial(Sgd, momentum=0.9, nesterov=True, weight_decay=0.01)
+
+    make = sgd if optimizer == "sgd" else adam
+    host, device = (Updater(module(), make, clip, loss_scale) for _ in range(2))
+    for step, factor in enumerate([1.0, 0.01, float("nan"), 2.0]):
+        for ours in (host, device):
+            give(ours, factor * (loss_scale or 1.0), step)
+        applied, norm_of_host = host.apply(RATE)
+        judgement = device.guard.judge(float(device.apply_on_device(RATE)))
+        assert judgement.finite is applied is (step != 2)
+        assert judgement.norm == pytest.approx(norm_of_host, rel=1e-6, nan_ok=True)
+    assert snapshot(host)[1] == snapshot(device)[1]
+    for name, tensor in snapshot(host)[0].items():
+        torch.testing.assert_close(snapshot(device)[0][name], tensor, rtol=1e-5, atol=1e-8)

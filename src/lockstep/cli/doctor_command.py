@@ -5,7 +5,7 @@ import shlex
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -44,6 +44,13 @@ def doctor(
         str | None, typer.Option(help="The Python with Lockstep on the hosts. Default: the same path as here.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Leave out what takes longer than a few seconds.")] = False,
+    gpu: Annotated[
+        bool, typer.Option("--gpu", help="Try the GPUs of this machine instead: about ten minutes of short trainings.")
+    ] = False,
+    device: Annotated[
+        Literal["cuda", "cpu"], typer.Option(help="With --gpu: cpu tries the check itself, on a machine without GPUs.")
+    ] = "cuda",
+    out: Annotated[str, typer.Option(help="With --gpu: the folder for the page and the JSON.")] = "gpu-check",
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
     """Look at the machines before a training costs anything: versions, clocks, network, disks, cores, corpus.
@@ -53,6 +60,11 @@ def doctor(
 
     `lockstep doctor my.yaml --hosts node1:2,node2:2 --run /shared/runs/first`
     """
+    if gpu:
+        from lockstep.cli.try_gpus import check_gpus
+
+        check_gpus(device, out, as_json)
+        return
     from lockstep.doctor.examine import Examination
     from lockstep.errors import LockstepError
     from lockstep.hosts.agent_channel import open_channels

@@ -15,6 +15,11 @@ LOG_BYTES = 50_000
 MOST_CHARACTERS = 120
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 
+LATE_PEER = "another worker stood still or is gone, or the network between them failed"
+_WATCHDOG = re.compile(
+    r"Watchdog caught collective operation timeout: WorkNCCL\(.*?OpType=(\w+).*?\) ran for (\d+) milliseconds"
+)
+
 
 @dataclass(frozen=True)
 class Death:
@@ -33,6 +38,7 @@ class Crash:
 
     line: str = ""  # the innermost one of Python
     text: str = ""  # of the exception
+    is_late_peer: bool = False  # the watchdog of NCCL ended the process
 
     @property
     def is_mismatch(self) -> bool:
@@ -61,6 +67,8 @@ def describe_death(
         crash = _read_crash(logs / log) if logs is not None and -(code or 0) in CRASHES else Crash()
         if crash.is_mismatch and beat is not None:
             return _describe_mismatch(child.rank, begin, beat, beats)
+        if crash.is_late_peer:
+            evidence = "supported"
         at, text = f", at {crash.line}" * bool(crash.line), f": {crash.text}" * bool(crash.text)
         sentence = f"{begin}{at}{text}; see logs/{log} in the run folder"
     return Death(child.rank, evidence, f"{sentence} ({evidence}).", phase, step)
@@ -102,6 +110,11 @@ def _read_crash(log: Path) -> Crash:
     except OSError:
         return Crash()
     before, is_found, stacks = text.rpartition("Fatal Python error")
+    late = _WATCHDOG.findall(text)
+    if late:
+        kind, milliseconds = late[-1]
+        why = f"torch's watchdog of NCCL ended it, because its {kind} was not complete after"
+        return Crash(text=f"{why} {int(milliseconds) / 1000:.0f} s: {LATE_PEER}", is_late_peer=True)
     if not is_found:
         return Crash()
     what = re.search(r"what\(\): +(?:\[enforce fail at [^]]*\] )?(.*)", before.rpartition("Fatal Python error")[2])

@@ -28,8 +28,7 @@ class TransformerSettings(Settings):
     """Share of values that dropout sets to zero in training. transformer: after embeddings and blocks, in attention
     weights and feed-forward blocks; lstm: before every layer and the output."""
     attention_dropout: float | None = Field(None, ge=0.0, lt=1.0)
-    """Dropout of the attention weights. null: the same as model.dropout. With 0 and bf16 or fp16, GPUs use an attention
-    kernel that skips the padding, which is faster."""
+    """Dropout of the attention weights. null: the same as model.dropout."""
     norm: Annotated[Literal["pre", "post"], FIXED] = "pre"
     """Layer normalization before each block (`pre`, trains more steadily) or after it (`post`, the original paper)."""
 

@@ -6,7 +6,7 @@ between the two. A row is one sentence of the batch.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -33,6 +33,7 @@ class Layout:
     )  # [rows, 1, 1, longest] 0 for a word and -inf for padding; None when there is no padding
     offsets: Tensor  # [rows + 1] int32, the cumulative lengths: sentence i is packed[offsets[i] : offsets[i + 1]]
     parts: tuple["Layout", ...] = ()  # consecutive sentences that attention pads separately; empty: all in one piece
+    device_mask: Tensor | None = None  # padding_mask in the format of the products of a device
 
     @classmethod
     def from_lengths(cls, lengths: np.ndarray, cuts: Sequence[int] = ()) -> "Layout":
@@ -75,6 +76,20 @@ class Layout:
     def words(self) -> int:
         return len(self.positions)
 
+    def join_parts(self) -> "Layout":
+        """Returns the layout in one piece, for devices: there it costs more to start kernels for every part than to pad."""
+        return replace(self, parts=()) if self.parts else self
+
+    def get_mask(self, query: Tensor) -> Tensor | None:
+        """Returns the padding mask for attention with this query. On a device it has the query's format, made once for all
+        layers, and rows that begin at multiples of 16 values, which torch's kernels need and would copy it for."""
+        mask = self.padding_mask
+        if mask is None or query.device.type == "cpu":
+            return mask
+        if self.device_mask is None or self.device_mask.dtype != query.dtype:
+            self.device_mask = align_mask(mask, query.dtype)
+        return self.device_mask
+
     def to(self, device: torch.device) -> "Layout":
         return self.map(lambda tensor: tensor.to(device, non_blocking=True))
 
@@ -110,7 +125,7 @@ class TimeMajorOrder:
         padded_index = (positions + rows * layout.longest)[is_word]
         batch_sizes = torch.from_numpy(is_word.sum(1))
         indices = [torch.from_numpy(index) for index in (packed_index, padded_index, rows)]
-        if device.type == "cuda":  # from pinned memory: a copy from pageable memory would wait for the device
+        if device.type != "cpu":  # from pinned memory: a copy from pageable memory would wait for the device
             indices = [index.pin_memory().to(device, non_blocking=True) for index in indices]
         return cls(indices[0], indices[1], batch_sizes, indices[2], layout)
 
@@ -134,6 +149,13 @@ class TimeMajorOrder:
     def unsort_rows(self, states: Tensor) -> Tensor:
         """Orders `[..., rows, width]` as the sentences of the batch: the inverse of `sort_rows`."""
         return states.index_select(-2, self.sorted_rows.argsort())
+
+
+def align_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Returns a mask in another format, whose rows begin at multiples of 16 values."""
+    length = mask.shape[-1]
+    aligned = mask.new_zeros(*mask.shape[:-1], -(-length // 16) * 16, dtype=dtype)
+    return aligned[..., :length].copy_(mask)
 
 
 def choose_cuts(*lengths: np.ndarray) -> list[int]:

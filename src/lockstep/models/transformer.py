@@ -55,34 +55,38 @@ def _causal_mask(length: int, device: torch.device) -> Tensor:
     return torch.full((length, length), -math.inf, device=device).triu_(1)
 
 
-def supports_varlen(query: Tensor, heads: int, dropout_p: float) -> bool:
-    """Can torch's variable-length kernel attend to packed words? It needs an Ampere GPU or newer, half precision, no
-    dropout, and a head size that is a multiple of 8 up to 256."""
+LARGEST_VARLEN_HEAD = 192
+"""Larger heads with dropout have no backward kernel on every GPU."""
+
+
+def supports_varlen(query: Tensor, heads: int) -> bool:
+    """Can torch's variable-length kernel attend to packed words? It needs an Ampere GPU or newer, half precision, and a
+    head size that is a multiple of 8."""
     head_size = query.shape[-1] // heads
     is_half = query.dtype in (torch.bfloat16, torch.float16)
-    fits = is_half and dropout_p == 0.0 and head_size % 8 == 0 and head_size <= 256
+    fits = is_half and head_size % 8 == 0 and head_size <= LARGEST_VARLEN_HEAD
     return query.is_cuda and fits and torch.cuda.get_device_capability(query.device) >= (8, 0)
 
 
 def attend_varlen(
-    query: Tensor, key: Tensor, value: Tensor, layout: Layout, memory_layout: Layout, heads: int, causal: bool
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    layout: Layout,
+    memory_layout: Layout,
+    heads: int,
+    causal: bool,
+    dropout_p: float,
 ) -> Tensor:
-    """Attention over packed words `[words, width]`, without padding."""
-    from torch.nn.attention.varlen import varlen_attn
-
+    """Attention over packed words `[words, width]`, without padding. torch's own `varlen_attn` has no dropout, and imports
+    the compiler."""
     query, key, value = (x.unflatten(1, (heads, -1)) for x in (query, key, value))  # [words, heads, head_size]
-    attended = varlen_attn(
-        query,
-        key,
-        value,
-        layout.offsets,
-        memory_layout.offsets,
-        layout.longest,
-        memory_layout.longest,
-        window_size=(-1, 0) if causal else (-1, -1),
-    )
-    assert isinstance(attended, Tensor)
+    offsets, longest = (layout.offsets, memory_layout.offsets), (layout.longest, memory_layout.longest)
+    attended: Tensor = _flash_attention(query, key, value, *offsets, *longest, dropout_p, causal, False)[0]
     return attended.flatten(1)  # [words, width]
+
+
+_flash_attention = torch.ops.aten._flash_attention_forward
 
 
 class Attention(nn.Module):
@@ -107,9 +111,10 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, layout: Layout, memory: Tensor, memory_layout: Layout, causal: bool = False) -> Tensor:
         """Packed queries `[words, width]` and packed memory `[memory words, width]` -> `[words, width]`."""
         query, key_value = self.query(x), self.key_value(memory)  # [words, width], [memory words, 2 * width]
-        if supports_varlen(query, self.heads, self.dropout if self.training else 0.0):
+        if supports_varlen(query, self.heads):
             key, value = key_value.chunk(2, dim=-1)
-            return self.output(attend_varlen(query, key, value, layout, memory_layout, self.heads, causal))
+            dropout_p = self.dropout if self.training else 0.0
+            return self.output(attend_varlen(query, key, value, layout, memory_layout, self.heads, causal, dropout_p))
         if layout.parts:
             queries = query.split([part.words for part in layout.parts])
             keys_values = key_value.split([part.words for part in memory_layout.parts])
@@ -131,7 +136,7 @@ class Attention(nn.Module):
         """Pads packed queries, keys and values, attends, and packs the result: `[words, width]`."""
         key, value = self._split_key_value(key_value, memory_layout)
         # Padding follows a sentence's words, so the causal mask already excludes it.
-        mask = None if causal else memory_layout.padding_mask
+        mask = None if causal else memory_layout.get_mask(query)
         dropout_p = self.dropout if self.training else 0.0
         attended = attend(self._split_heads(layout.pad(query)), key, value, mask, causal, dropout_p)
         return layout.pack(self._merge_heads(attended))

@@ -5,6 +5,7 @@ already divided by the global word count) and the exchange can be timed.
 """
 
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Protocol
 
 import torch
@@ -59,8 +60,8 @@ class Rounding:
         assert work is not None
 
         def copy_back(future: torch.futures.Future[list[Tensor]]) -> Tensor:
-            summed = future.value()[0]
-            return summed if sent is buffer else buffer.copy_(summed)
+            future.value()  # raises if the exchange failed; it sums in place
+            return sent if sent is buffer else buffer.copy_(sent)
 
         return work.get_future().then(copy_back), sent.numel() * sent.element_size()
 
@@ -78,12 +79,12 @@ class AllReduce(Strategy):
     name = "allreduce"
 
     def __init__(self, settings: AllReduceSettings) -> None:
-        self.settings = settings
+        self.settings, self.sends_gradients_in = settings, settings.gradients
 
     def connect(self, make_optimizer: MakeOptimizer, example: object) -> None:
         super().connect(make_optimizer, example)
         device = self.team.device
-        self.sums = LayerSums(self.clock, sum_over(self.team))
+        self.sums = LayerSums(self.clock, sum_over(self.team, self.raw_module))
         if not self.silent:
             connect_layers(self.raw_module, self.sums)
         self.compression = self._make_compression()
@@ -148,16 +149,18 @@ class AllReduce(Strategy):
         super().backward(loss_sum, target_words)
 
     def commit(self, learning_rate: float) -> Outcome:
-        backward_end = self.clock.stamp()
-        applied, norm = self.updater.apply(learning_rate)  # waits for the device, so that all stamps can be read
-        exposed = self.clock.between(self._spans[-1][0], backward_end)
+        self._backward_end = self.clock.stamp()
+        return self.update(learning_rate)
+
+    def settle(self, outcome: Outcome) -> Outcome:
+        exposed = self.clock.between(self._spans[-1][0], self._backward_end)
         self.clock.move("backward", "merge", exposed)
         sent = ring_bytes(self._bytes, self.team.size)
-        if not applied:
+        if not outcome.applied:
             self.compression.reset()
         overlapped = max(0.0, stamped_seconds(self.clock, self._spans) - exposed)
         self._reset()
-        return self.sums.settle(self.team.size, Outcome(applied, norm, sent, overlapped))
+        return self.sums.settle(self.team.size, replace(outcome, bytes_sent=sent, merge_overlapped=overlapped))
 
     def state(self) -> State:
         state = super().state()

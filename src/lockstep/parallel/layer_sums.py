@@ -6,10 +6,12 @@ function there that sums a tensor in place. With all others every worker's batch
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from lockstep.challenge import open_group
 from lockstep.errors import LockstepError
 from lockstep.parallel.exchange import ring_bytes
 from lockstep.parallel.strategy import Clock, Outcome, Stamp
@@ -33,11 +35,16 @@ def connect_layers(module: nn.Module, sum_over_workers: Callable[[Tensor], None]
             setattr(layer, "sum_over_workers", sum_over_workers)  # noqa: B010
 
 
-def sum_over(team: Team) -> Callable[[Tensor], None]:
-    """Returns a function that sums a tensor in place over a team with a process group."""
+def sum_over(team: Team, module: nn.Module | None = None) -> Callable[[Tensor], None]:
+    """Returns a function that sums a tensor of a layer in place over a team with a process group. All workers call it. NCCL
+    carries out the exchanges of a group one after the other: on GPUs the sums of a `module` whose gradients travel there
+    have a group of their own, so that they do not wait for gradients."""
+    group, layers = team.workers, () if module is None else module.modules()
+    if team.device.type != "cpu" and any(hasattr(layer, "sum_over_workers") for layer in layers):
+        group = open_group("sums", range(team.size), timedelta(seconds=team.timeout_seconds))
 
     def add(tensor: Tensor) -> None:
-        dist.all_reduce(tensor, group=team.workers)
+        dist.all_reduce(tensor, group=group)
 
     return add
 

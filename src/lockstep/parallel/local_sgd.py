@@ -5,6 +5,8 @@ Nesterov momentum moves the common model by it, and all workers continue from th
 number of steps between synchronizations.
 """
 
+from dataclasses import replace
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -15,9 +17,12 @@ from lockstep.parallel.diverging_models import DivergingModels
 from lockstep.parallel.exchange import ring_bytes
 from lockstep.parallel.flat_parameters import FlatParameters
 from lockstep.parallel.optimizers import MakeOptimizer
-from lockstep.parallel.strategy import FindTensor, Outcome
+from lockstep.parallel.strategy import FindTensor, Outcome, Stamp
 from lockstep.parallel.strategy_settings import LocalSettings
 from lockstep.parallel.update import State
+
+FP16_SCALE = 2.0**8
+"""By which movements are multiplied that travel in fp16, whose smallest values are coarse. Movements of up to 256 fit."""
 
 
 class LocalSgd(DivergingModels):
@@ -29,6 +34,7 @@ class LocalSgd(DivergingModels):
         default_momentum = 0.9 if self.every >= 500 else 0.5
         self.momentum = default_momentum if settings.outer_momentum is None else settings.outer_momentum
         self.dtype = DTYPES[settings.gradients]
+        self.scale = FP16_SCALE if settings.gradients == "fp16" else 1.0
         self.bucket_mb = settings.bucket_mb
 
     def connect(self, make_optimizer: MakeOptimizer, example: object) -> None:
@@ -40,16 +46,22 @@ class LocalSgd(DivergingModels):
         self.steps_alone = 0  # since the last synchronization
 
     def commit(self, learning_rate: float) -> Outcome:
-        applied, norm = self.updater.apply(learning_rate)
+        outcome = self.update(learning_rate)
         self.steps_alone += 1
+        self._synchronization: tuple[Stamp, Stamp] | None = None
         if self.steps_alone < self.every:
-            return Outcome(applied, norm)
+            return outcome
         faults.at("merge")
         begin = self.clock.stamp()
         sent = self._synchronize()
         self.steps_alone = 0
-        self.clock.move("update", "merge", self.clock.since(begin))
-        return Outcome(applied, norm, sent)
+        self._synchronization = begin, self.clock.stamp()
+        return replace(outcome, bytes_sent=sent)
+
+    def settle(self, outcome: Outcome) -> Outcome:
+        if self._synchronization is not None:
+            self.clock.move("update", "merge", self.clock.between(*self._synchronization))
+        return outcome
 
     @torch.no_grad()
     def _synchronize(self) -> int:
@@ -59,14 +71,15 @@ class LocalSgd(DivergingModels):
         packets = list(zip(*(vector.split(self.packet) for vector in vectors), strict=True))
         in_flight: list[tuple[Tensor, dist.Work | None]] = []
         for common, _, values in packets:
-            movement = torch.sub(common, values, out=values).to(self.dtype)  # `values` is overwritten below
+            movement = torch.sub(common, values, out=values)  # `values` is overwritten below
+            movement = (movement if self.scale == 1.0 else movement.mul_(self.scale)).to(self.dtype)
             in_flight.append((movement, None if self.silent else dist.all_reduce(movement, async_op=True)))
         sent = 0
         for (common, momentum, values), (movement, work) in zip(packets, in_flight, strict=True):
             if work is not None:
                 work.wait()
                 sent += ring_bytes(movement.numel() * movement.element_size(), self.team.size)
-            gradient = values.copy_(movement).div_(self.team.size)
+            gradient = values.copy_(movement).div_(self.scale * self.team.size)
             momentum.mul_(self.momentum).add_(gradient)
             common.sub_(gradient.add_(momentum, alpha=self.momentum), alpha=self.rate)
             values.copy_(common)

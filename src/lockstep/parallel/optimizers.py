@@ -41,8 +41,11 @@ class Optimizer(ABC):
         return [local_part(p.grad) for p in self.parameters.values() if p.grad is not None]
 
     @abstractmethod
-    def step(self, gradients: list[Tensor], learning_rate: float) -> None:
-        """Updates all parameters in place."""
+    def step(
+        self, gradients: list[Tensor], learning_rate: float, divisor: Tensor | None = None, skips: Tensor | None = None
+    ) -> None:
+        """Updates all parameters in place. `divisor` divides the gradients first; where `skips` is 1 and not 0, nothing is
+        changed. Both are for devices, whose kernels read them: the host does not wait for their values."""
 
     def drop_gradients(self) -> None:
         for parameter in self.parameters.values():
@@ -78,7 +81,9 @@ class AdamW(Optimizer):
         self.betas, self.epsilon, self.weight_decay = betas, epsilon, weight_decay
 
     @torch.no_grad()
-    def step(self, gradients: list[Tensor], learning_rate: float) -> None:
+    def step(
+        self, gradients: list[Tensor], learning_rate: float, divisor: Tensor | None = None, skips: Tensor | None = None
+    ) -> None:
         parameters, (first, second) = self._local_parts()
         adamw(
             parameters,
@@ -88,6 +93,8 @@ class AdamW(Optimizer):
             [],
             self.steps,
             fused=True,
+            grad_scale=divisor,
+            found_inf=skips,
             amsgrad=False,
             beta1=self.betas[0],
             beta2=self.betas[1],
@@ -110,7 +117,9 @@ class Sgd(Optimizer):
         self.momentum, self.nesterov, self.weight_decay = momentum, nesterov, weight_decay
 
     @torch.no_grad()
-    def step(self, gradients: list[Tensor], learning_rate: float) -> None:
+    def step(
+        self, gradients: list[Tensor], learning_rate: float, divisor: Tensor | None = None, skips: Tensor | None = None
+    ) -> None:
         parameters, (momenta,) = self._local_parts()
         buffers: list[Tensor | None] = list(momenta)
         sgd(
@@ -118,6 +127,8 @@ class Sgd(Optimizer):
             gradients,
             buffers,
             fused=True,
+            grad_scale=divisor,
+            found_inf=skips,
             weight_decay=self.weight_decay,
             momentum=self.momentum,
             lr=learning_rate,
@@ -126,3 +137,5 @@ class Sgd(Optimizer):
             maximize=False,
         )
         torch._foreach_add_(self.steps, 1.0)
+        if skips is not None:
+            torch._foreach_sub_(self.steps, [skips] * len(self.steps))

@@ -16,7 +16,8 @@ class PowerSgd:
 
     def __init__(self, settings: AllReduceSettings, team: Team) -> None:
         self.team = team
-        self.one_bucket = team.device.type == "cpu"  # several buckets at once get mixed up on Gloo
+        # Several buckets at once get mixed up on Gloo, and torch's hook waits for a GPU once per bucket.
+        self.one_bucket = True
         self.hook_state = PowerSGDState(
             None,
             matrix_approximation_rank=settings.powersgd_rank,

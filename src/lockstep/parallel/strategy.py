@@ -2,13 +2,14 @@
 
 The defaults are those of one process that computes the whole global batch. A strategy's own file says only what is
 different. The training loop calls the methods in this order: `setup`, `synchronize`, `load`, `start_branch`, `claims`, then
-for every step `synchronize`, `begin`, `micro`, `backward`, `commit`, `agree`, at evaluations and saves `snapshot` and
+for every step `synchronize`, `begin`, `micro`, `backward`, `commit`, `end_step`, at evaluations and saves `snapshot` and
 `state`, and at the end `leave`, `finish`, `close`.
 """
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -87,6 +88,7 @@ class Outcome:
     sums: int = 0  # number of small all-reduces inside forward and backward (batch norm)
     sums_seconds: float = 0.0  # their seconds, part of the merge phase
     sums_bytes: int = 0  # their bytes, part of bytes_sent
+    unread_norm: Tensor | None = None  # on a device, of a gradient that the host has not judged yet
 
 
 @dataclass(frozen=True)
@@ -97,12 +99,24 @@ class Agreed:
     stop: bool
 
 
-@dataclass(frozen=True)
 class Snapshot:
-    """A consistent model, and the workers that evaluate and save it together."""
+    """A consistent model, and the workers that evaluate and save it together. `team` is None where other workers do."""
 
-    module: nn.Module
-    team: Team | None  # None: other workers evaluate and save
+    def __init__(self, module: nn.Module, team: Team | None) -> None:
+        self._module, self.team = module, team
+
+    @property
+    def module(self) -> nn.Module:
+        """The whole model on this worker's device, to be evaluated. All workers of the team ask for it together."""
+        return self._module
+
+    def prepare_evaluation(self) -> None:
+        """Called before a save by workers that will also evaluate, so that a sharded model is gathered once for both."""
+
+    def prepare_export(self) -> nn.Module:
+        """Returns the model that the primary exports. All workers of the team call it together; elsewhere than on the
+        primary its parameters may be empty."""
+        return self.module
 
 
 class Clock(Protocol):
@@ -112,6 +126,12 @@ class Clock(Protocol):
     def between(self, begin: Stamp, end: Stamp) -> float: ...
     def since(self, begin: Stamp) -> float: ...
     def move(self, source: str, target: str, seconds: float) -> None: ...
+
+
+class StepClock(Clock, Protocol):
+    """A clock whose phases a strategy ends, too."""
+
+    def mark(self, phase: str) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -136,6 +156,7 @@ class Strategy:
     takes_every_step = True  # every worker takes part in every step
     makes_one_update = True  # the workers' gradients make one update, so a step's loss is that of all workers
     exact_resume = True  # a resumed run ends bit-identical to an uninterrupted one
+    sends_gradients_in = "fp32"  # the number format
     elastic = False  # workers may die and come back while the others train
     prefetch_depth = 4  # claims that may be prepared before they are computed
     healed = False  # this worker copied the state of a peer, which waits for its gradients
@@ -144,7 +165,7 @@ class Strategy:
     updater: Updater
 
     def setup(
-        self, module: nn.Module, make_optimizer: MakeOptimizer, clock: Clock, context: Context, example: object
+        self, module: nn.Module, make_optimizer: MakeOptimizer, clock: StepClock, context: Context, example: object
     ) -> None:
         """Takes the model over. `example` is a micro-batch that the model accepts."""
         self.raw_module, self.clock, self.context, self.team = module, clock, context, context.team
@@ -187,9 +208,46 @@ class Strategy:
         self.updater.backward(loss_sum / target_words)
 
     def commit(self, learning_rate: float) -> Outcome:
-        """Exchanges what is left, checks that the gradient is finite, clips it and updates the parameters."""
+        """Exchanges what is left, checks that the gradient is finite, clips it and updates the parameters. On a device the
+        host does not wait: `end_step` reads what came of it."""
         faults.at("merge")
-        return Outcome(*self.updater.apply(learning_rate))
+        return self.update(learning_rate)
+
+    def update(self, learning_rate: float) -> Outcome:
+        """Updates the parameters with the gradient that this worker has."""
+        if self.team.device.type == "cpu":
+            return Outcome(*self.updater.apply(learning_rate))
+        return Outcome(True, math.nan, unread_norm=self.updater.apply_on_device(learning_rate))
+
+    def end_step(self, outcome: Outcome, loss_sums: Sequence[Tensor], stop: bool) -> tuple[Outcome, Agreed]:
+        """Ends the last phase of a step; returns what came of it and what the workers agreed on. `loss_sums` are those of
+        this worker's micro-batches."""
+        if self.team.device.type == "cpu":
+            agreed = self.agree(float(sum(loss_sums)), stop)
+            self.clock.mark("merge")
+        else:
+            outcome, agreed = self._read_step(outcome, loss_sums, stop)
+        return self.settle(outcome), agreed
+
+    def _read_step(self, outcome: Outcome, loss_sums: Sequence[Tensor], stop: bool) -> tuple[Outcome, Agreed]:
+        """One copy brings everything that the host must know of a step, so that it waits for the device once."""
+        loss = torch.stack(list(loss_sums)).sum().double()
+        facts = torch.stack([loss, torch.full_like(loss, float(stop))])
+        is_summed = self.takes_every_step and self.makes_one_update and not self.silent and self.team.size > 1
+        if is_summed and faults.at("agree") != "skip":
+            dist.all_reduce(facts, group=self.team.workers)
+        self.clock.mark("merge")
+        if outcome.unread_norm is not None:
+            facts = torch.cat([facts, outcome.unread_norm.double().view(1)])
+        loss_sum, stops, *norms = facts.tolist()
+        if norms:
+            judgement = self.updater.guard.judge(norms[0])
+            outcome = replace(outcome, applied=judgement.finite, grad_norm=judgement.norm, unread_norm=None)
+        return outcome, Agreed(loss_sum, stops > 0) if is_summed else self.agree(loss_sum, stop)
+
+    def settle(self, outcome: Outcome) -> Outcome:
+        """Completes the outcome with what the clock's stamps say. The device has reached all of them."""
+        return outcome
 
     def agree(self, loss_sum: float, stop: bool) -> Agreed:
         """Returns the loss of all workers, and whether any of them wants to stop."""

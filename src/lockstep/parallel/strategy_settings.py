@@ -114,6 +114,10 @@ class ResilientSettings(NamedSettings):
     name: Literal["resilient"] = "resilient"
     """As allreduce, but training continues when a worker dies. A restarted worker copies the state of another one."""
     gradients: Format = "fp32"
+    transport: Literal["gloo", "nccl"] = "gloo"
+    """How gradients travel between GPUs. `gloo`: through main memory; a death is noticed safely, and a network of 1 to 10
+    Gbit/s is the limit in any case. `nccl`: from GPU to GPU, faster within a machine; a death aborts NCCL's group, which
+    nobody has tried yet. CPUs always use gloo."""
     bucket_mb: BucketMb = 25.0
     restarts: int = Field(100, ge=0)
     """How often a worker that died is restarted. A worker that dies three times in a row before its first step is not

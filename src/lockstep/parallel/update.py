@@ -104,8 +104,16 @@ class Updater:
 
     def apply(self, learning_rate: float) -> tuple[bool, float]:
         """Returns (applied, gradient norm). All workers know the same norm here, so they make the same decision."""
+        return self.apply_judged(float(self.measure_norm()), learning_rate)
+
+    def measure_norm(self) -> Tensor:
+        """Returns the norm of the gradient as it is, with the loss scale."""
+        return self.norm(self.optimizer.gradients())
+
+    def apply_judged(self, scaled_norm: float, learning_rate: float) -> tuple[bool, float]:
+        """Does what `apply` does, with a norm that the host knows."""
         gradients = self.optimizer.gradients()
-        judgement = self.guard.judge(float(self.norm(gradients)))
+        judgement = self.guard.judge(scaled_norm)
         if judgement.finite:
             if judgement.factor != 1.0:
                 torch._foreach_mul_(gradients, judgement.factor)
@@ -113,6 +121,22 @@ class Updater:
             self.optimizer.step(gradients, learning_rate)
         self.optimizer.drop_gradients()
         return judgement.finite, judgement.norm
+
+    def apply_on_device(self, learning_rate: float) -> Tensor:
+        """Does what `apply` does without waiting for the device, whose kernels judge the norm; returns the norm with the
+        loss scale. Once the host has read it, `guard.judge` says whether the update was applied, and adapts the scale."""
+        gradients = self.optimizer.gradients()
+        scaled_norm = self.norm(gradients).double()
+        scale, divisor = self.guard.scale, None
+        if scale is not None or self.guard.clip is not None:
+            divisor = scaled_norm.new_full((), 1.0 if scale is None else scale.value)
+            if self.guard.clip is not None:
+                divisor = torch.maximum(divisor, scaled_norm / self.guard.clip)
+            divisor = divisor.float()
+        faults.at("update")
+        self.optimizer.step(gradients, learning_rate, divisor, (~scaled_norm.isfinite()).float())
+        self.optimizer.drop_gradients()
+        return scaled_norm
 
     def state(self) -> State:
         tensors = dict(self.module.state_dict())

@@ -174,6 +174,24 @@ def keep_gloo_on_loopback() -> None:
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
 
+def counts_waits() -> bool:
+    """Whether torch says in the log what makes a worker wait for its GPU. `lockstep doctor --gpu` asks for it."""
+    return os.environ.get("LOCKSTEP_COUNT_WAITS") == "1"
+
+
+def make_cublas_deterministic() -> None:
+    """Gives cuBLAS the workspace without which torch refuses deterministic products. It must be called before the first
+    product. What the user has set stays."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+def let_nccl_peers_die() -> None:
+    """Keeps the watchdog of torch's NCCL from ending this process when a peer has died: torchft aborts the group, and the
+    step is repeated. It must be called before the first group is made. What the user has set stays."""
+    os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
+    os.environ.setdefault("TORCH_NCCL_ENABLE_MONITORING", "0")
+
+
 def disabled_parts() -> tuple[str, ...]:
     """What an ablation run leaves out."""
     return tuple(name for name in os.environ.get("LOCKSTEP_WITHOUT", "").split(",") if name)

@@ -1,7 +1,7 @@
 """Image classification: images with labels, a residual network, cross-entropy, accuracy."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypedDict
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lockstep import faults
 from lockstep.data.corpus.batches import GlobalBatch, Order, Position
 from lockstep.data.data_settings import AugmentSettings, BatchSettings
-from lockstep.data.images.augment import Draws, augment
+from lockstep.data.images.augment import Draws, augment, plan_augmentation
 from lockstep.data.images.image_set import ImageCorpus, ImageSet
 from lockstep.errors import LockstepError
 from lockstep.models.model_settings import ResNetSettings
@@ -33,6 +33,9 @@ class ImageBatch:
 
     images: Tensor  # [images, channels, height, width]
     labels: Tensor  # [images]
+    plan: tuple[
+        Tensor, ...
+    ] = ()  # of the augmentation that the device does: the fields of AugmentationPlan, the colour
 
     @property
     def target_words(self) -> int:
@@ -43,10 +46,29 @@ class ImageBatch:
         return len(self.labels)
 
     def pin(self) -> "ImageBatch":
-        return ImageBatch(self.images.pin_memory(), self.labels.pin_memory())
+        plan = tuple(tensor.pin_memory() for tensor in self.plan)
+        return ImageBatch(self.images.pin_memory(), self.labels.pin_memory(), plan)
 
     def to(self, device: torch.device) -> "ImageBatch":
-        return ImageBatch(self.images.to(device, non_blocking=True), self.labels.to(device, non_blocking=True))
+        images, labels, *plan = (
+            tensor.to(device, non_blocking=True) for tensor in (self.images, self.labels, *self.plan)
+        )
+        return ImageBatch(augment_on_device(images, *plan) if plan else images, labels)
+
+
+def augment_on_device(
+    images: Tensor, rows: Tensor, columns: Tensor, covered_rows: Tensor, covered_columns: Tensor, fill: Tensor
+) -> Tensor:
+    """Does what a plan says, without waiting for the device. The bytes are those of `augment`."""
+    count, channels = images.shape[:2]
+    number = torch.arange(count, device=images.device)[:, None, None, None]
+    channel = torch.arange(channels, device=images.device)[None, :, None, None]
+    row, column = rows[:, None, :, None], columns[:, None, None, :]
+    taken = images[number, channel, row.clamp(min=0), column.clamp(min=0)]  # [images, channels, height, width]
+    is_covered = covered_rows[:, None, :, None] & covered_columns[:, None, None, :]
+    is_image = (row >= 0) & (column >= 0) & ~is_covered
+    augmented = torch.where(is_image, taken, fill[None, :, None, None])
+    return augmented.contiguous(memory_format=torch.channels_last)
 
 
 def make_image_batch(images: np.ndarray, labels: np.ndarray) -> ImageBatch:
@@ -91,7 +113,9 @@ class Classification:
         augmentation: AugmentSettings,
         label_smoothing: float,
         seed: int,
+        augments_on_device: bool = False,
     ) -> None:
+        self.augments_on_device = augments_on_device
         _check_settings(batch, model, augmentation, corpus.sets["train"].images.shape)
         assert batch.images is not None
         self.corpus, self.model_settings, self.augmentation, self.seed = corpus, model, augmentation, seed
@@ -112,8 +136,12 @@ class Classification:
         return self.order.batches(Position(epoch, cursor))
 
     def micro_batches(self, share: np.ndarray, step: int) -> list[ImageBatch]:
-        images = augment(self.train.images[share], Draws(share, self.seed, step), self.augmentation, self.fill)
-        return [make_image_batch(images, self.train.labels[share])]
+        images, labels, draws = self.train.images[share], self.train.labels[share], Draws(share, self.seed, step)
+        if not self.augments_on_device:
+            return [make_image_batch(augment(images, draws, self.augmentation, self.fill), labels)]
+        plan = plan_augmentation(images.shape, draws, self.augmentation)
+        parts = (plan.rows, plan.columns, plan.covered_rows, plan.covered_columns, self.fill)
+        return [replace(make_image_batch(images, labels), plan=tuple(torch.from_numpy(part) for part in parts))]
 
     def example(self) -> ImageBatch:
         """Returns a batch without images: a trial must not change the running averages of batch norm."""

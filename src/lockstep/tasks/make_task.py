@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol
@@ -37,9 +38,14 @@ class Configuration(Protocol):
     def train(self) -> _TrainSettings: ...
 
 
-def make_task(config: Configuration) -> Task:
-    """Returns the task with its data opened. Text that has not been prepared yet is prepared first."""
-    makers = {"translation": _make_translation, "classification": _make_classification}
+def make_task(config: Configuration, on_device: bool = False) -> Task:
+    """Returns the task with its data opened. Text that has not been prepared yet is prepared first. `on_device`: the model
+    trains on a GPU, which may do a part of the input's work."""
+    classification = partial(_make_classification, on_device=on_device)
+    makers: dict[str, Callable[[Configuration], Task]] = {
+        "translation": _make_translation,
+        "classification": classification,
+    }
     return (makers.get(config.task_name) or _import_maker(config.task_name))(config)
 
 
@@ -55,7 +61,7 @@ def _make_translation(config: Configuration) -> Task:
     )
 
 
-def _make_classification(config: Configuration) -> Task:
+def _make_classification(config: Configuration, on_device: bool) -> Task:
     from lockstep.data.corpus.remote_copies import fetch_images
     from lockstep.data.images.image_set import ImageCorpus
     from lockstep.tasks.classification import Classification
@@ -66,7 +72,7 @@ def _make_classification(config: Configuration) -> Task:
         raise _unfit_model(config, "cannot classify images", "resnet")
     corpus = ImageCorpus.open(fetch_images(config.data.images), config.data.hold_out)
     augmentation, smoothing = config.data.augment, config.train.label_smoothing
-    return Classification(corpus, config.batch, config.model, augmentation, smoothing, config.train.seed)
+    return Classification(corpus, config.batch, config.model, augmentation, smoothing, config.train.seed, on_device)
 
 
 def _unfit_model(config: Configuration, reason: str, alternative: str) -> LockstepError:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
@@ -61,10 +61,16 @@ class PairBatch:
         )
 
     def pin(self) -> "PairBatch":
-        return self.map(Tensor.pin_memory)
+        return self._join_parts().map(Tensor.pin_memory)
 
     def to(self, device: torch.device) -> "PairBatch":
-        return self if device.type == "cpu" else self.map(lambda tensor: tensor.to(device, non_blocking=True))
+        if device.type == "cpu":
+            return self
+        return self._join_parts().map(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def _join_parts(self) -> "PairBatch":
+        layouts = self.source_layout.join_parts(), self.target_layout.join_parts()
+        return replace(self, source_layout=layouts[0], target_layout=layouts[1])
 
 
 def make_pair_batch(pairs: ParallelSet, indices: np.ndarray, bos: int) -> PairBatch:
@@ -214,6 +220,24 @@ def evaluate(
     return Scores(values, signature, examples, limited, tuple(translations), scorer.estimate_growth())
 
 
+DEVICE_BLOCK_SCORES = 2**26
+"""Logits that an evaluation makes at once on a GPU: 256 MB, and three times that with what the loss needs."""
+
+
+def score_words(model: TranslationModel, vectors: Tensor, target: Tensor) -> tuple[float, Tensor]:
+    """Returns the summed loss of target words, and the most likely word at each place. On a device the logits are made in
+    blocks, so that a large vocabulary does not fill its memory."""
+    block = len(vectors)
+    if vectors.device.type != "cpu":
+        block = max(1, DEVICE_BLOCK_SCORES // model.output_weight.shape[0])
+    losses, predictions = list[Tensor](), list[Tensor]()
+    for part, labels in zip(vectors.split(block), target.split(block), strict=True):
+        logits = model.logits(part).float()  # [words, vocabulary]
+        losses.append(F.cross_entropy(logits, labels, reduction="sum").double())
+        predictions.append(logits.argmax(-1))
+    return float(sum(losses)), torch.cat(predictions)
+
+
 @dataclass
 class PartScorer:
     """Scores one part of a held-out set after another."""
@@ -233,9 +257,8 @@ class PartScorer:
         """Computes the loss of these sentences and translates them."""
         model, matches = self.module.model, PieceMatches()
         batch = make_pair_batch(self.pairs, part, self.vocabulary.bos).to(self.device)
-        logits = model.logits(self.module.compute_vectors(batch)).float()  # [target words, vocabulary]
-        loss = F.cross_entropy(logits, batch.target_out, reduction="sum").double().item()
-        matches.add(logits.argmax(-1), batch.target_out, batch.target_layout)
+        loss, predictions = score_words(model, self.module.compute_vectors(batch), batch.target_out)
+        matches.add(predictions, batch.target_out, batch.target_layout)
         faults.at("evaluate")
         self.progress.update(self.done)
 

@@ -123,7 +123,8 @@ class Checkpointer:
         self.wait_for_uploads(team)  # before anything that they copy could be deleted
         self._choose_interval(team, progress)
         state = self.strategy.state()
-        export = lambda folder: self.task.export(snapshot.module, folder)  # noqa: E731
+        module = snapshot.prepare_export()
+        export = lambda folder: self.task.export(module, folder)  # noqa: E731
         files = checkpoint_files.collect_files(progress.step, state, export, team)
         self._saves += 1
         token = f"{self.attempt}-{self._saves}" + (f"-{os.getpid()}" if self.team.elastic else "")

@@ -158,7 +158,7 @@ class Loop:
         if outcome.retry is not None:
             self.step.note_retry(step, outcome.retry)
             return None
-        agreed = strategy.agree(self.step.loss_sum, self.stop.is_there)
+        outcome, agreed = strategy.end_step(outcome, self.step.loss_sums, self.stop.is_there)
         line = self.step.finish(claim, micro_batches, rate, outcome, agreed, warmup=step <= self.last_warmup_step)
         if self.progress.lineage and strategy.elastic:
             line["branch"] = self.progress.lineage[-1][0]
@@ -188,6 +188,8 @@ class Loop:
         if not (evaluates or saves):
             return reason
         with self.strategy.snapshot() as snapshot:
+            if evaluates:
+                snapshot.prepare_evaluation()
             if saves:  # first: an evaluation takes long, and the run may die in it
                 self.checkpointer.save(snapshot, self.progress, last=reason is not None)
             if not evaluates:
@@ -221,7 +223,7 @@ class Loop:
         torch.manual_seed(settings.seed)
         module = load_start(self.task.module(), self.start_folder).to(device)
         self.parameters = sum(parameter.numel() for parameter in module.parameters())
-        scale = precision.FIRST_LOSS_SCALE if self.precision == "fp16" else None
+        scale = precision.choose_loss_scale(self.precision, self.strategy.sends_gradients_in)
         dtype = DTYPES[self.precision]
         context = Context(
             self.team, settings.clip, scale, dtype, self.ablation, self.journal, self.attempt, self._notify

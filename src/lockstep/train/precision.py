@@ -11,6 +11,8 @@ from torch import Tensor
 from lockstep.dtypes import DTYPES
 
 FIRST_LOSS_SCALE = 2.0**16
+FIRST_SENDING_SCALE = 2.0**10
+"""The first loss scale where gradients are computed in another format and only sent in fp16."""
 
 
 def has_native_bf16(device: torch.device) -> bool:
@@ -22,6 +24,14 @@ def has_native_bf16(device: torch.device) -> bool:
     except OSError:
         return False
     return any(flag in flags for flag in ("avx512_bf16", "amx_bf16", "bf16"))
+
+
+def choose_loss_scale(precision: str, gradients: str) -> float | None:
+    """Returns the first loss scale; None where no format has the short range of fp16. Unscaled gradients per word would be
+    zero in fp16, also if they are only sent in it."""
+    if precision == "fp16":
+        return FIRST_LOSS_SCALE
+    return FIRST_SENDING_SCALE if gradients == "fp16" else None
 
 
 def choose_fp32_products(device: torch.device, tf32: bool) -> None:

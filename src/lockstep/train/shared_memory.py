@@ -68,7 +68,7 @@ class SharedMemory:
         self._wait_for_pages()
         os.ftruncate(self.descriptor, size)
         self._memory = torch.frombuffer(mmap.mmap(self.descriptor, size), dtype=torch.uint8)
-        if torch.cuda.is_available():
+        if torch.cuda.is_initialized():  # this worker computes on a GPU
             torch.cuda.cudart().cudaHostRegister(self._memory.data_ptr(), size, 0)
         self._toucher = threading.Thread(target=_make_pages, args=(self._memory.data_ptr(), size), daemon=True)
         self._toucher.start()

@@ -41,7 +41,7 @@ class Step:
         """Takes one update. The phases that the clock marks are those of the journal."""
         strategy, clock, probes = self.strategy, self.clock, self.probes
         torch.manual_seed(derive_seed(self.seed, claim.step, claim.part))
-        self._loss_sums = list[Tensor]()
+        self.loss_sums = list[Tensor]()  # of this worker's micro-batches, each over their target words
         self._note_batch(claim, micro_batches)
         counting = probes.count_flops()
         for number, micro in enumerate(micro_batches):
@@ -64,17 +64,12 @@ class Step:
                 # The loss is a sum over words, divided by the words of all shares in this update.
                 strategy.backward(loss_sum, claim.target_words)
                 clock.mark("backward")
-                self._loss_sums.append(loss_sum.detach())
+                self.loss_sums.append(loss_sum.detach())
         heartbeat.beat("update")
         outcome = strategy.commit(rate)  # completes the exchange, clips, updates
         clock.mark("update")
         heartbeat.beat("merge")  # what follows waits for the others
         return outcome
-
-    @property
-    def loss_sum(self) -> float:
-        """The loss of this worker's micro-batches, summed over their target words. Waits for the device."""
-        return float(sum(self._loss_sums))
 
     def finish(
         self,
@@ -85,8 +80,7 @@ class Step:
         agreed: Agreed,
         warmup: bool,
     ) -> StepLine:
-        """Stops the clock and returns the step's journal line."""
-        self.clock.mark("merge")
+        """Reads the clock and returns the step's journal line."""
         self._note_restart()
         seconds, phases = self.clock.finish()
         batch = claim.batch

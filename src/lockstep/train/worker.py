@@ -8,6 +8,7 @@ import gc
 import json
 import os
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import asdict
@@ -30,6 +31,7 @@ from lockstep.run.directory import RunDirectory
 from lockstep.run.outbox import find_own_folder
 from lockstep.stderr_log import open_log, redirect_stderr
 from lockstep.train.choices import Choices
+from lockstep.train.failures import GpuFailed, LostPeer, OutOfMemory, explain
 from lockstep.train.memory import keep_memory, touch_memory
 from lockstep.train.resume import (
     HostFacts,
@@ -72,7 +74,10 @@ def _join_and_train(config: RunConfig, place: str | Path) -> str:
     theirs."""
     keep_memory()
     touched = touch_memory(config)
+    if config.train.deterministic:
+        environment_variables.make_cublas_deterministic()
     gc.disable()  # imports make many objects and no garbage
+    from lockstep.devices import wait_for_memory
     from lockstep.team import join
 
     heartbeat.open_heartbeat()
@@ -81,6 +86,7 @@ def _join_and_train(config: RunConfig, place: str | Path) -> str:
     try:
         team = join(config.train.device, config.train.timeout_seconds, servers, elastic)
         touched()
+        wait_for_memory(team.device)
         _introduce_monitors(team)
         if team.serving:
             from lockstep.parallel.server.parameter_server import serve
@@ -94,13 +100,10 @@ def _join_and_train(config: RunConfig, place: str | Path) -> str:
         else:
             reason = _enter_and_train(config, RunDirectory(working_folder(place), str(place)), team, place)
     except RuntimeError as error:
-        rank = environment_variables.rank()
-        if _out_of_memory(error):
-            raise _too_large(rank, config) from error
-        text, signs = str(error), ("Connection", "peer", "gloo", "Timed out", "NCCL", "Broken pipe")
-        if environment_variables.world_size() > 1 and any(sign in text for sign in signs):
-            raise LostPeer(rank, text) from error
-        raise
+        sentence = explain(error, environment_variables.rank(), config, environment_variables.world_size())
+        if sentence is None:
+            raise
+        raise sentence from error
     team.close()
     return reason
 
@@ -111,34 +114,6 @@ def _introduce_monitors(team: "Team") -> None:
         peers, secret = team.gather(read_own_peer()), team.gather(token_hex(16))[0]
         if environment_variables.local_rank() == 0:  # it has started the monitor
             write_peers(peers, secret)
-
-
-class LostPeer(LockstepError):
-    """Another worker is gone; its failure says more than this one."""
-
-    def __init__(self, rank: int, detail: str) -> None:
-        super().__init__(
-            f"Worker {rank} lost the connection to another worker ({detail.strip().splitlines()[0][:160]}).",
-            "Start the same command again: it continues from the last checkpoint.",
-        )
-
-
-def _out_of_memory(error: RuntimeError) -> bool:
-    import torch
-
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
-
-
-class OutOfMemory(LockstepError):
-    """This worker ran out of memory. Workers that do not depend on it can continue."""
-
-
-def _too_large(rank: int, config: RunConfig) -> OutOfMemory:
-    share = "lower batch.images" if config.batch.images else "set batch.micro_words, which changes no update"
-    return OutOfMemory(
-        f"Worker {rank} ran out of memory.",
-        f"Take more workers or strategy.name=sharded, or {share}; then start it again.",
-    )
 
 
 def _enter_and_train(config: RunConfig, run: RunDirectory, team: "Team", place: str | Path) -> str:
@@ -216,6 +191,9 @@ def _train(
     choices = Choices(**deciders.primary_does(lambda: asdict(settle_choices(run, config, team, has_kernels, hosts))))
     kernels.select(choices.kernels)
     choose_fp32_products(team.device, config.train.tf32)
+    if environment_variables.counts_waits() and team.device.type == "cuda":
+        warnings.filterwarnings("always", message="called a synchronizing")
+        torch.cuda.set_sync_debug_mode("warn")
     start = StartModel.receive(deciders.primary_does(lambda: StartModel.send(find_needed_start(config, run, ablation))))
     start_facts = deciders.all_do(lambda: None if start is None else start.facts())
     if start_facts is not None and set(deciders.gather(start_facts["sha256"])) != {start_facts["sha256"]}:
@@ -224,7 +202,8 @@ def _train(
     if config.train.deterministic:  # even turning it off would import torch's compiler: two seconds
         torch.use_deterministic_algorithms(True)
     batch = config.batch.model_copy(update=dict(choices.batch))
-    task = deciders.all_do(lambda: make_task(config.model_copy(update={"batch": batch})))
+    on_device = team.device.type != "cpu"
+    task = deciders.all_do(lambda: make_task(config.model_copy(update={"batch": batch}), on_device))
     if start is not None:
         deciders.all_do(lambda: check_vocabulary(start, task.data_facts))
     digest = task.data_facts["digest"]
@@ -434,7 +413,13 @@ def tell_launcher(error: LockstepError) -> None:
     if path is None:
         print_error(error)
         return
-    kinds = {LostPeer: "lost", PortTaken: "port", OutOfMemory: "memory", WriterDied: "writer"}
+    kinds = {
+        LostPeer: "lost",
+        PortTaken: "port",
+        OutOfMemory: "memory",
+        WriterDied: "writer",
+        GpuFailed: "crash",  # another start may succeed
+    }
     _write_failure(path, kinds.get(type(error), "error"), error)
 
 

@@ -50,8 +50,32 @@ def search(
     """Returns the `n_best` translations of every packed source sentence, the best first; fewer if fewer ended.
 
     A sentence leaves the batch when it is done, so that later steps compute only the others. `on_position` is called after
-    each position with the number of sentences that are done; it may raise to end the search.
+    each position with the number of sentences that are done; it may raise to end the search. Where a GPU's memory does not
+    suffice, the sentences are translated in halves.
     """
+    try:
+        return _search(model, ids, lengths, settings, bos, eos, on_position, n_best)
+    except torch.OutOfMemoryError:
+        if len(lengths) == 1:
+            raise
+    torch.cuda.empty_cache()  # not while the exception keeps tensors alive
+    half = len(lengths) // 2
+    words = int(lengths[:half].sum())
+    results = search(model, ids[:words], lengths[:half], settings, bos, eos, on_position, n_best)
+    on_rest = lambda done: on_position(half + done)  # noqa: E731
+    return results + search(model, ids[words:], lengths[half:], settings, bos, eos, on_rest, n_best)
+
+
+def _search(
+    model: Decodable[M, C],
+    ids: Tensor,
+    lengths: np.ndarray,
+    settings: SearchSettings,
+    bos: int,
+    eos: int,
+    on_position: Callable[[int], None],
+    n_best: int,
+) -> list[list[Hypothesis]]:
     layout = Layout.from_lengths(lengths).to(ids.device)
     caches = model.start(model.encode(ids, layout), layout, settings.beam)
     beams = _Beams.start(lengths, settings, bos, eos, ids.device, n_best)

@@ -16,7 +16,7 @@ class PhaseClock:
     """Measures the phases of one step at a time: `start`, a `mark` at the end of each phase, `finish`."""
 
     def __init__(self, device: torch.device) -> None:
-        self._is_cuda = device.type == "cuda"
+        self._device, self._is_cuda = device, device.type == "cuda"
         self.overhead = 0.0  # seconds spent in `mark`
         self.start()
 
@@ -25,15 +25,16 @@ class PhaseClock:
         if not self._is_cuda:
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
-        event.record()
+        event.record(torch.cuda.current_stream(self._device))  # other threads may have another current device
         return event
 
     def between(self, begin: Stamp, end: Stamp) -> float:
-        """Returns the seconds between two stamps. On CUDA it waits until the device has reached both: torch refuses to read
-        an event before."""
+        """Returns the seconds between two stamps. On CUDA it waits until the device has reached both, if it has not: torch
+        refuses to read an event before."""
         if isinstance(begin, torch.cuda.Event) and isinstance(end, torch.cuda.Event):
-            begin.synchronize()
-            end.synchronize()
+            for event in (begin, end):
+                if not event.query():
+                    event.synchronize()
             return begin.elapsed_time(end) / 1000.0
         assert isinstance(begin, float)
         assert isinstance(end, float)

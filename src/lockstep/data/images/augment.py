@@ -4,6 +4,8 @@ The augmentation of an image is a pure function of (seed, step, index of the ima
 the batch nor on the worker, so the update is the same with any number of workers.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
@@ -44,6 +46,33 @@ def augment(images: Pixels, draws: Draws, settings: AugmentSettings, fill: Pixel
     if settings.cutout:
         images = _cut_out(images, draws, settings.cutout, fill)
     return images
+
+
+@dataclass(frozen=True)
+class AugmentationPlan:
+    """What `augment` does to each image of a batch, for devices that do it themselves."""
+
+    rows: Numbers  # [images, height] from which row of the image each row is taken; -1: the fill colour
+    columns: Numbers  # [images, width]
+    covered_rows: npt.NDArray[np.bool_]  # [images, height] rows of the square that cutout covers
+    covered_columns: npt.NDArray[np.bool_]  # [images, width]
+
+
+def plan_augmentation(shape: tuple[int, ...], draws: Draws, settings: AugmentSettings) -> AugmentationPlan:
+    """Takes the same draws as `augment`, for a batch of this shape `[images, channels, height, width]`."""
+    count, _, height, width = shape
+    places = []
+    for length in (height, width):
+        shift = draws.below(2 * settings.pad + 1)[:, None] - settings.pad if settings.pad else 0
+        place = np.arange(length)[None, :] + np.zeros((count, 1), np.int64) + shift
+        places.append(np.where((place >= 0) & (place < length), place, -1))
+    rows, columns = places
+    if settings.flip:
+        columns = np.where(draws.below(2).astype(bool)[:, None], columns[:, ::-1], columns)
+    covered = [np.zeros((count, length), bool) for length in (height, width)]
+    if settings.cutout:
+        covered = [_mark_range(draws.below(length), settings.cutout, length) for length in (height, width)]
+    return AugmentationPlan(rows, columns, *covered)
 
 
 def _crop(images: Pixels, draws: Draws, pad: int, fill: Pixels) -> Pixels:

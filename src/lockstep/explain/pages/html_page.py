@@ -27,7 +27,7 @@ def render(template: str, charts: Sequence[Chart], **values: object) -> str:
         .get_template(template)
         .render(
             figures=embed_json(figures),
-            plotly=read_plotly_script(),
+            plotly=read_plotly_script() if charts else "",
             style=(TEMPLATES / "report.css").read_text(encoding="utf-8"),
             script=(TEMPLATES / "report.js").read_text(encoding="utf-8"),
             **values,

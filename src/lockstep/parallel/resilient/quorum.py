@@ -22,26 +22,22 @@ import torch.distributed as dist
 import torchft.manager
 from torch import Tensor
 from torch.distributed.distributed_c10d import AllreduceOptions
-from torchft import Manager, ProcessGroupGloo, ProcessGroupNCCL
+from torchft import Manager
 from torchft.checkpointing import HTTPTransport, http_transport
 from torchft.checkpointing._serialization import _streaming_load
 from torchft.coordination import LighthouseClient, ManagerServer
 from torchft.manager import REPLICA_ID_KEY
 
 from lockstep import stderr_log
-from lockstep.challenge import check_members
 from lockstep.errors import LockstepError
-from lockstep.job_secret import read_secret
+from lockstep.parallel.resilient.process_groups import CONNECT_SECONDS, make_group
 from lockstep.parallel.strategy import Context
+from lockstep.parallel.strategy_settings import ResilientSettings
 from lockstep.run import environment_variables
-from lockstep.signed_store import SignedStore
 from lockstep.team import LOOPBACK, serve_loopback_store
 
 MAX_FAILURES = 10
 """Quorums or exchanges that may fail in a row before a worker gives up."""
-CONNECT_SECONDS = 20.0
-"""How long the members of a new group may take to connect. They learn of it at the same time."""
-
 LIGHTHOUSE_SECONDS, LIGHTHOUSE_TRIES = 60.0, 20
 """How long a worker waits for the lighthouse to start, and how often it asks one that does not answer."""
 
@@ -52,45 +48,6 @@ class PeerState(TypedDict):
     tensors: dict[str, Tensor]
     progress: dict[str, Any]  # the fields of `Progress`
     ending: str | None  # why the peer is about to stop
-
-
-class _Recorded:
-    """Records for which workers a process group was made, and lets them prove that they belong to the job."""
-
-    device = "cpu"
-
-    participants: tuple[int, ...] = ()
-    made = 0
-    quorum = 0
-
-    def configure(
-        self,
-        store_addr: str,
-        replica_id: str,
-        rank: int,
-        world_size: int,
-        quorum_id: int | None = None,
-        group_rank: int | None = None,
-        group_world_size: int | None = None,
-        global_ranks: list[int] | None = None,
-    ) -> None:
-        self.participants, self.made, self.quorum = tuple(global_ranks or ()), self.made + 1, quorum_id or 0
-        super().configure(  # type: ignore[misc]
-            store_addr, replica_id, rank, world_size, quorum_id, group_rank, group_world_size, global_ranks
-        )
-        check_members(f"quorum {quorum_id}", self._pg, read_secret(), self.device)  # type: ignore[attr-defined]
-
-    def _create_pg(self, store: dist.Store, rank: int, world_size: int) -> dist.ProcessGroup:
-        self._signed_store = SignedStore(store, read_secret())  # torch needs this reference while it uses the store
-        return super()._create_pg(self._signed_store, rank, world_size)  # type: ignore[misc]
-
-
-class _Gloo(_Recorded, ProcessGroupGloo):  # type: ignore[misc]
-    pass
-
-
-class _Nccl(_Recorded, ProcessGroupNCCL):  # type: ignore[misc]
-    device = "cuda"
 
 
 class _LoopbackServer(ThreadingHTTPServer):
@@ -142,11 +99,12 @@ class Quorum:
     def __init__(
         self,
         context: Context,
-        merge_seconds: float,
+        settings: ResilientSettings,
         give_state: Callable[[], PeerState],
         copy_state: Callable[[PeerState], None],
     ) -> None:
-        self._context, self._patience = context, timedelta(seconds=merge_seconds)
+        self._context, self._patience = context, timedelta(seconds=settings.merge_seconds)
+        self._group = make_group(settings.transport, context.team.device.type, settings.merge_seconds)
         self._give_state, self._copy_state = give_state, copy_state
         self._manager: Manager | None = None
         self._works: list[dist.Work] = []
@@ -182,7 +140,6 @@ class Quorum:
             self._store = dist.TCPStore(self._host, 0, is_master=True, wait_for_workers=False)
         self._transport = _Transport(self._host, self._patience)
         patience = timedelta(seconds=CONNECT_SECONDS)
-        self._group = (_Nccl if context.team.device.type == "cuda" else _Gloo)(timeout=patience)
         try:
             manager = Manager(
                 pg=self._group,

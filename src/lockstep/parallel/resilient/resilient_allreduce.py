@@ -5,7 +5,7 @@ Before every step the workers form a quorum, and only then is the global batch c
 shares were summed, so that no sentence is lost or used twice; otherwise the same global batch is repeated.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from time import perf_counter
@@ -41,12 +41,13 @@ class Resilient(Strategy):
 
     def __init__(self, settings: ResilientSettings) -> None:
         self.settings = settings
-        self.dtype = DTYPES[settings.gradients]
+        self.dtype, self.sends_gradients_in = DTYPES[settings.gradients], settings.gradients
 
     def connect(self, make_optimizer: MakeOptimizer, example: object) -> None:
         super().connect(make_optimizer, example)
         module = self.raw_module
-        self.quorum = Quorum(self.context, self.settings.merge_seconds, self._give_state, self._copy_state)
+        self.quorum = Quorum(self.context, self.settings, self._give_state, self._copy_state)
+        self._is_staged = self.team.device.type != "cpu" and self.settings.transport == "gloo"
         self.membership = Membership(self.context)
         parameters = list(self.updater.optimizer.parameters.values())
         self.buckets = Buckets(parameters, self.settings.bucket_mb, self._send_gradient)
@@ -94,7 +95,10 @@ class Resilient(Strategy):
         progress, stop_reason = self._offered
         state = self.updater.state()
         facts = asdict(progress) | {"scalars": state.scalars}
-        return {"tensors": state.tensors, "progress": facts, "ending": stop_reason}
+        tensors = {
+            name: tensor.cpu() for name, tensor in state.tensors.items()
+        }  # a GPU's would go to the same GPU there
+        return {"tensors": tensors, "progress": facts, "ending": stop_reason}
 
     @torch.no_grad()
     def _copy_state(self, peer: PeerState) -> None:
@@ -175,14 +179,17 @@ class Resilient(Strategy):
         work = None if self.silent else self.quorum.start_sum(tensor)
         if work is None:
             return
+        self._bytes += tensor.numel() * tensor.element_size()
+        if self._is_staged:  # Gloo's threads see nothing of the device's streams: what backward hides is not measured
+            return
         ready = self.clock.stamp()
         self._spans.append(work.get_future().then(lambda _: (ready, self.clock.stamp())))
-        self._bytes += tensor.numel() * tensor.element_size()
 
     def commit(self, learning_rate: float) -> Outcome:
         self.buckets.send_rest()
-        own_facts = [float(self._loss), float(self._wants_stop), float(self._own_sentences)]
-        facts = torch.tensor(own_facts, dtype=torch.float64, device=self.team.device)
+        loss = self._loss.double()
+        own_facts = (torch.full_like(loss, float(fact)) for fact in (self._wants_stop, self._own_sentences))
+        facts = torch.stack([loss, *own_facts])
         self._send(facts)
         waiting = self.clock.stamp()
         self.quorum.wait()
@@ -195,16 +202,23 @@ class Resilient(Strategy):
             return Outcome(applied=False, grad_norm=0.0, retry=failure)
         for packet, sent in self._rounded:
             packet.copy_(sent)
-        loss_sum, wishes, sentences = facts.tolist()
+        norm = self.updater.measure_norm().double().view(1)
+        loss_sum, wishes, sentences, scaled_norm = torch.cat([facts, norm]).tolist()  # waits for the device
         complete = self.silent or sentences == self._all_sentences
         assert complete, f"{sentences} of {self._all_sentences} sentences were summed"
         self._agreed = Agreed(loss_sum, wishes > 0)
-        applied, norm = self.updater.apply(learning_rate)  # waits for the device, so that all stamps can be read
+        outcome = Outcome(*self.updater.apply_judged(scaled_norm, learning_rate))
         exposed = self.clock.between(waiting, merged)
         self.clock.move("update", "merge", exposed)
         under_way = stamped_seconds(self.clock, [span.wait() for span in self._spans])
         sent_bytes, size = ring_bytes(self._bytes, self.quorum.size), self.quorum.size
-        return self.sums.settle(size, Outcome(applied, norm, sent_bytes, max(0.0, under_way - exposed)))
+        return self.sums.settle(
+            size, replace(outcome, bytes_sent=sent_bytes, merge_overlapped=max(0.0, under_way - exposed))
+        )
+
+    def end_step(self, outcome: Outcome, loss_sums: Sequence[Tensor], stop: bool) -> tuple[Outcome, Agreed]:
+        self.clock.mark("merge")
+        return outcome, self.agree(0.0, stop)
 
     def agree(self, loss_sum: float, stop: bool) -> Agreed:
         """Returns what was summed with the gradient, so that it holds for exactly those workers for which the step

@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -49,7 +51,13 @@ class ServerClient:
         self.row_bytes_sent = 0
         self._values = [flat.values[packet.span] for packet in packets]
         self._gradient = [flat.gradient[packet.span] for packet in packets]
-        self._staged = flat.values.is_cuda and not self.is_local
+        device = flat.values.device
+        self._staged = device.type != "cpu" and not self.is_local
+        # The stream of the backward pass holds its rest in its queue: copies in it would leave when backward has ended.
+        stream = torch.cuda.Stream(device) if self._staged else None
+        self._in_own_stream: Callable[[], AbstractContextManager[object]] = (
+            nullcontext if stream is None else partial(torch.cuda.stream, stream)
+        )
         self._outgoing = [_pin(one) for one in self._gradient] if self._staged else self._gradient
         self._incoming = [_pin(one) for one in self._values] if self._staged else self._values
         self._tensors_in = [0] * len(packets)  # number of tensors with values in each packet
@@ -103,7 +111,8 @@ class ServerClient:
             ready.synchronize()
         begin = time.perf_counter()
         if self._staged:
-            self._outgoing[packet].copy_(self._gradient[packet])
+            with self._in_own_stream():
+                self._outgoing[packet].copy_(self._gradient[packet])
         self.channel.send(self._outgoing[packet], gradient_tag(packet))
         return begin, time.perf_counter()
 
@@ -116,7 +125,8 @@ class ServerClient:
         self.channel.send(make_answer(len(rows)), gradient_tag(packet))
         if len(rows):
             table = self._gradient[packet].view(-1, self.packets[packet].width)  # [rows, width]
-            values = table[rows.to(table.device)].cpu()
+            with self._in_own_stream():
+                values = table[rows.to(table.device)].cpu()
             self.channel.send(rows, gradient_tag(packet))
             self.channel.send(values, gradient_tag(packet))
             self._count_rows(rows, values)

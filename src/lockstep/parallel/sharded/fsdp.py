@@ -5,7 +5,8 @@ forward and backward; each worker updates its shard alone. `traffic` does the se
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from itertools import pairwise
 
 import torch
@@ -35,20 +36,20 @@ class Sharded(Strategy):
 
     def __init__(self, settings: ShardedSettings) -> None:
         self.keep_gathered = settings.keep_gathered
-        self.gradients = DTYPES[settings.gradients]
+        self.gradients, self.sends_gradients_in = DTYPES[settings.gradients], settings.gradients
 
     def connect(self, make_optimizer: MakeOptimizer, example: object) -> None:
         module = self.raw_module
         self.traffic = Traffic(self.clock, self.silent)
-        self.sums = LayerSums(self.clock, sum_over(self.team))
+        self.sums = LayerSums(self.clock, sum_over(self.team, self.raw_module))
         self.reduce = ReduceInRankOrder(self.traffic, self.gradients)
-        self.full_copy = FullCopy(module)
+        self.full_copy, self.exported = FullCopy(module), FullCopy(module, torch.device("cpu"))
         layers = find_layers(module, example)
         if not self.silent:
             connect_layers(module, self.sums)
         with fsdp_without_compiler():
             self._root = self._shard(module, layers)
-            self._shards = dict(module.named_parameters())
+            self.shards = dict(module.named_parameters())
             self.updater = Updater(module, make_optimizer, self.context.clip, self.context.loss_scale, self._full_norm)
 
     def _shard(self, module: nn.Module, layers: list[ShardedLayer]) -> FSDPModule:
@@ -103,8 +104,11 @@ class Sharded(Strategy):
 
     def commit(self, learning_rate: float) -> Outcome:
         self.traffic.phase = "update"
-        applied, norm = self.updater.apply(learning_rate)  # waits for the device, so that all stamps can be read
-        return self.sums.settle(self.team.size, Outcome(applied, norm, *self.traffic.settle()))
+        return self.update(learning_rate)
+
+    def settle(self, outcome: Outcome) -> Outcome:
+        sent, overlapped = self.traffic.settle()
+        return self.sums.settle(self.team.size, replace(outcome, bytes_sent=sent, merge_overlapped=overlapped))
 
     def _full_norm(self, gradients: list[Tensor]) -> Tensor:
         """Returns the norm of the full gradient. Squares are added in rank order: every worker gets the same bits."""
@@ -118,10 +122,40 @@ class Sharded(Strategy):
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
-        """Gives a plain model with full parameters in fp32, on every worker."""
-        full_tensors = ((name, _gather_full(shard)) for name, shard in self._shards.items())
-        with self.full_copy.filled(full_tensors, self.raw_module.named_buffers()) as module:
-            yield Snapshot(module, self.team)
+        """Gives a plain model with full parameters in fp32: on every worker for an evaluation, in the primary's main memory
+        to save it."""
+        with ExitStack() as stack:
+            yield _ShardedSnapshot(self, stack)
+
+
+class _ShardedSnapshot(Snapshot):
+    """Gathers the parameters when they are asked for: a model that needs sharding may not fit on one device."""
+
+    def __init__(self, strategy: Sharded, stack: ExitStack) -> None:
+        super().__init__(strategy.raw_module, strategy.team)
+        self._strategy, self._stack = strategy, stack
+        self._whole: nn.Module | None = None
+
+    @property
+    def module(self) -> nn.Module:
+        if self._whole is None:
+            self._whole = self._fill(self._strategy.full_copy, needs_values=True)
+        return self._whole
+
+    def prepare_evaluation(self) -> None:
+        _ = self.module
+
+    def prepare_export(self) -> nn.Module:
+        if self._whole is not None:
+            return self._whole
+        return self._fill(self._strategy.exported, needs_values=self._strategy.team.primary)
+
+    def _fill(self, copy: FullCopy, needs_values: bool) -> nn.Module:
+        """Gathers one tensor after the other. A worker that does not need the values drops them."""
+        strategy = self._strategy
+        gathered = ((name, _gather_full(shard)) for name, shard in strategy.shards.items())
+        values = ((name, full) for name, full in gathered if needs_values)
+        return self._stack.enter_context(copy.filled(values, strategy.raw_module.named_buffers()))
 
 
 @torch.no_grad()

@@ -14,10 +14,11 @@ class FullCopy:
     """Has the structure of a model, tied parameters included, and shares its buffers. Parameters are empty until
     `filled`."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, device: torch.device | None = None) -> None:
+        """With a `device` the parameters are there; buffers stay where they are."""
         copies: dict[int, object] = {}
         for parameter in module.parameters():
-            empty = nn.Parameter(torch.empty_like(parameter), parameter.requires_grad)
+            empty = nn.Parameter(torch.empty_like(parameter, device=device), parameter.requires_grad)
             _resize(empty, 0)
             copies[id(parameter)] = empty
         self._copy = copy.deepcopy(module, copies)

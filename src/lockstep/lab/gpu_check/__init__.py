@@ -1,0 +1,1 @@
+"""Tries everything that a GPU does differently on this machine: `lockstep doctor --gpu`."""
