@@ -175,13 +175,11 @@ def _train(
 ) -> str:
     """Settles the run with the other workers, builds task and strategy, and runs the loop. `recorded` is called when the
     records of this launch are written."""
-    import torch
-
     from lockstep.models import kernels
     from lockstep.parallel.make_strategy import make_strategy
     from lockstep.run.journal import Journal
     from lockstep.tasks.make_task import make_task
-    from lockstep.train.precision import choose_fp32_products, emulate_products
+    from lockstep.train.precision import emulate_products
 
     run, deciders, ablation = home.run, team.deciders(), read_ablation()
     hosts = deciders.gather(collect_host_facts(team.device))
@@ -189,18 +187,11 @@ def _train(
     check_gpus(hosts)
     has_kernels = all(deciders.gather(team.device.type == "cpu" and kernels.are_available()))
     choices = Choices(**deciders.primary_does(lambda: asdict(settle_choices(run, config, team, has_kernels, hosts))))
-    kernels.select(choices.kernels)
-    choose_fp32_products(team.device, config.train.tf32)
-    if environment_variables.counts_waits() and team.device.type == "cuda":
-        warnings.filterwarnings("always", message="called a synchronizing")
-        torch.cuda.set_sync_debug_mode("warn")
+    _configure_torch(config, choices, team)
     start = StartModel.receive(deciders.primary_does(lambda: StartModel.send(find_needed_start(config, run, ablation))))
     start_facts = deciders.all_do(lambda: None if start is None else start.facts())
     if start_facts is not None and set(deciders.gather(start_facts["sha256"])) != {start_facts["sha256"]}:
         raise LockstepError(f"The workers see different models at {start_facts['from']}.", "Share or copy one of them.")
-    torch.set_num_threads(choices.threads[str(team.size)])
-    if config.train.deterministic:  # even turning it off would import torch's compiler: two seconds
-        torch.use_deterministic_algorithms(True)
     batch = config.batch.model_copy(update=dict(choices.batch))
     on_device = team.device.type != "cpu"
     task = deciders.all_do(lambda: make_task(config.model_copy(update={"batch": batch}), on_device))
@@ -234,6 +225,23 @@ def _train(
     finally:
         journal.close()
         home.finish(is_done=False)
+
+
+def _configure_torch(config: RunConfig, choices: Choices, team: "Team") -> None:
+    """Has torch compute as this launch has settled: kernels, format of products, threads, fixed order."""
+    import torch
+
+    from lockstep.models import kernels
+    from lockstep.train.precision import choose_fp32_products
+
+    kernels.select(choices.kernels)
+    choose_fp32_products(team.device, config.train.tf32)
+    if environment_variables.counts_waits() and team.device.type == "cuda":
+        warnings.filterwarnings("always", message="called a synchronizing")
+        torch.cuda.set_sync_debug_mode("warn")
+    torch.set_num_threads(choices.threads[str(team.size)])
+    if config.train.deterministic:  # even turning it off would import torch's compiler: two seconds
+        torch.use_deterministic_algorithms(True)
 
 
 def _explain_failure(run: RunDirectory, error: OSError | LockstepError, has_run: bool) -> LockstepError:
