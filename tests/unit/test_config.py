@@ -366,6 +366,19 @@ def unreadable(path: Path) -> LockstepError:
     return caught.value
 
 
+@pytest.mark.parametrize("text", ["the house\t%s das Haus\n", "%d files\t%d Dateien\n", "the house\n"])
+def test_text_in_place_of_a_config_is_led_to_init(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "pairs.tsv"
+    path.write_text(text)
+    with pytest.raises(LockstepError) as caught:
+        load(path, [])
+    assert caught.value.remedy == f"If it is text to train on: `lockstep init {path}` writes a config for it."
+
+
+def test_a_misspelt_group_on_the_command_line_is_not_blamed_on_the_file() -> None:
+    assert refused("trian.steps=3") == "unknown setting trian (did you mean train?)."
+
+
 def test_broken_yaml_is_refused_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("data:\n  train: [a\nbatch:\n  words: 3\n")

@@ -108,17 +108,25 @@ def read_yaml(path: Path) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "this is not valid YAML"
-        raise LockstepError(f"Config file {path}{where}: {problem}.", "Correct the YAML there.", code=2) from None
+        remedy = _advise_init(path) or "Correct the YAML there."
+        raise LockstepError(f"Config file {path}{where}: {problem}.", remedy, code=2) from None
     if tree is None:
         tree = {}
     if not isinstance(tree, dict):
-        raise LockstepError(f"Config file {path} has no settings.", "Write them as `key: value` lines.", code=2)
+        remedy = _advise_init(path) or "Write them as `key: value` lines."
+        raise LockstepError(f"Config file {path} has no settings.", remedy, code=2)
     run = RunDirectory(path.parent)
     from_run = path.name == run.config.name and run.choices.exists()
     drop_ignored(tree, from_run)
     if from_run:
         keep_first_behaviour(tree)
     return tree
+
+
+def _advise_init(path: Path) -> str:
+    """Returns what to do with a file that is probably text to train on; empty if it is probably a config."""
+    is_config = path.suffix.lower() in ("", ".yaml", ".yml", ".json")
+    return "" if is_config else f"If it is text to train on: `lockstep init {path}` writes a config for it."
 
 
 def keep_first_behaviour(tree: Tree) -> None:

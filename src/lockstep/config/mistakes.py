@@ -41,7 +41,9 @@ def explain_mistakes(problems: Sequence[ErrorDetails], origin: str, overridden: 
     prefixes = tuple(f"{key}." for key in overridden)
     in_overrides, in_file = [], []
     for problem in problems:
-        if f"{_locate(problem)[0]}.".startswith(prefixes):
+        place = f"{_locate(problem)[0]}."
+        is_new_group = problem["type"] == "extra_forbidden" and any(key.startswith(place) for key in prefixes)
+        if place.startswith(prefixes) or is_new_group:
             in_overrides.append(_explain(problem))
         else:
             in_file.append(f"{origin}: {_explain(problem)}")
