@@ -88,6 +88,24 @@ def tmx(tmp_path: Path) -> Path:
     return tmp_path / "memory.tmx"
 
 
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("<ph>&lt;br/&gt;</ph>", "One two"),
+        ('<it pos="end">&lt;/p&gt;</it>', "One two"),
+        (r"<ph>\n</ph>", "One two"),
+        ('<bpt i="1">&lt;b&gt;</bpt>', "Onetwo"),
+        ("<ph>&lt;img src='a.png'&gt;</ph>", "Onetwo"),
+        ("<ph>{1}</ph>", "Onetwo"),
+    ],
+)
+def test_a_code_for_a_break_separates_words_in_a_tmx(tmp_path: Path, code: str, text: str) -> None:
+    unit = f'<tu><tuv xml:lang="en"><seg>One{code}two</seg></tuv><tuv xml:lang="de"><seg>eins</seg></tuv></tu>'
+    path = tmp_path / "m.tmx"
+    path.write_text(f'<tmx version="1.4"><header srclang="en"/><body>{unit}</body></tmx>')
+    assert pairs(path) == [(text, "eins")]
+
+
 @pytest.mark.parametrize("size", [1, 7, 1 << 20])
 def test_a_memory_gives_the_units_that_have_both_languages(
     tmx: Path, size: int, monkeypatch: pytest.MonkeyPatch

@@ -74,6 +74,29 @@ def test_csv_rows_with_wrong_columns_are_refused_or_skipped(tmp_path: Path) -> N
     assert read(tmp_path, "p.csv", bad_lines="skip") == ([("a", "b"), ("c", "d")], {2: "columns", 4: "columns"})
 
 
+@pytest.mark.parametrize(("row", "columns"), [("2,two", 2), ("2,one, two,eins,zwei", 5), ('2,"two', 2)])
+def test_csv_rows_that_do_not_fit_the_header_are_refused_or_skipped(tmp_path: Path, row: str, columns: int) -> None:
+    (tmp_path / "p.csv").write_text(f"id,de,en\n1,eins,one\n{row}\n3,drei,three,,\n")
+    message = refuse(tmp_path, "p.csv")
+    closed = f"Line 3 of {tmp_path / 'p.csv'} has {columns} columns, but its header has 3."
+    assert ("Line 3 of" in message and "not closed" in message) if '"' in row else closed in message
+    pairs, bad = read(tmp_path, "p.csv", bad_lines="skip")
+    assert pairs == [("one", "eins"), ("three", "drei")]
+    assert list(bad.values()) == ["columns"]
+
+
+@pytest.mark.parametrize("after", [60, 200])
+def test_a_quotation_mark_that_is_not_closed_costs_one_line(tmp_path: Path, after: int) -> None:
+    rows = [f"{number},Zeile {number}" for number in range(after)]
+    (tmp_path / "p.csv").write_text("\n".join(["en,de", *rows, 'open,"offen', *rows, '"in\ntwo",zwei', ""]))
+    message = refuse(tmp_path, "p.csv")
+    assert f"Line {after + 2} of {tmp_path / 'p.csv'} opens a quotation mark that is not closed" in message
+    pairs, bad = read(tmp_path, "p.csv", bad_lines="skip")
+    assert len(pairs) == 2 * after + 1
+    assert pairs[-1] == ("in two", "zwei")
+    assert bad == {after + 1: "columns"}
+
+
 def test_an_undecodable_csv_row_with_line_breaks_stays_one_pair(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_bytes(b'en,de\none,eins\n"two\nlines, caf\xe9","zwei\nZeilen"\nthree,drei\n,leer\n')
     assert f"Line 4 of {tmp_path / 'p.csv'} is not valid UTF-8" in refuse(tmp_path, "p.csv")

@@ -1,13 +1,15 @@
 """Reads sentence pairs from a CSV file as a stream: two columns, or a header that names the columns of both languages.
 
-Columns are separated by commas or semicolons, and fields may be quoted. A line break inside a field becomes a space.
+Columns are separated by commas or semicolons, and fields may be quoted. A line break inside a field becomes a space. A
+quotation mark that is never closed would swallow the rest of the file: only the line that opens it is lost.
 """
 
 import csv
+from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Self
 
 from lockstep.data.text.encodings import advise_conversion
 from lockstep.data.text.languages import find_code_in, is_known, matches_language
@@ -15,13 +17,12 @@ from lockstep.data.text.line_reader import count_limit_bytes, read_line_blocks
 from lockstep.data.text.text_block import SKIP, BadReason, BadRow, columns_error
 from lockstep.errors import LockstepError
 
-if TYPE_CHECKING:
-    from _csv import Reader
-
 DELIMITERS = ",;\t"
 _SAMPLE_LINES = 50
 _HEADINGS = ("source", "src"), ("target", "tgt", "trg", "translation")
 _NUMBERS = ("id", "no")
+MOST_LINES = 50
+"""A row of more lines has a quotation mark that is not closed."""
 
 
 def read(path: Path, languages: tuple[str, str], limit: int, skip_bad: bool) -> Iterator[tuple[str, str] | BadRow]:
@@ -32,16 +33,17 @@ def read(path: Path, languages: tuple[str, str], limit: int, skip_bad: bool) -> 
         raise LockstepError(f"The text file {path} is empty.", "Fill it, or remove its name from the data settings.")
     delimiter = choose_delimiter(head)
     csv.field_size_limit(max(csv.field_size_limit(), 2 * count_limit_bytes(min(limit, 1 << 24))))
-    rows = csv.reader(chain(head, lines), delimiter=delimiter)
     columns: tuple[int, int] | None = None
-    for number, (line, row, reason) in enumerate(_iterate(path, rows, skip_bad)):
+    width = 2
+    for number, (line, row, reason) in enumerate(_iterate(path, _RowLines(chain(head, lines)), delimiter, skip_bad)):
         if number == 0 and (columns := find_columns(row, languages)) is not None:
+            width = len(row)
             continue
         if number == 0:
             _check_header(path, row, languages)
         cells = [cell.replace("\n", " ").replace("\r", " ") for cell in row]
         characters = sum(map(len, cells))
-        has_pair = len(cells) == 2 or (columns is not None and len(cells) > max(columns))
+        has_pair = max(columns or (1,)) < len(cells) and not any(cells[width:])
         source, target = (cells[column] for column in columns or (0, 1)) if has_pair else (" ".join(cells), "")
         if reason is not None:
             yield BadRow(reason, _show(source), _show(target))
@@ -50,7 +52,16 @@ def read(path: Path, languages: tuple[str, str], limit: int, skip_bad: bool) -> 
         elif skip_bad or characters > limit:
             yield BadRow("characters" if characters > limit else "columns", " ".join(source.split()))
         else:
-            raise columns_error(line, path, len(row), f"one {delimiter!r}")
+            raise _explain_columns(line, path, len(row), width if columns else None, delimiter)
+
+
+def _explain_columns(line: int, path: Path, count: int, width: int | None, delimiter: str) -> LockstepError:
+    """Returns the error for a row that is no pair. `width` is the number of columns of the header, if there is one."""
+    if width is None:
+        return columns_error(line, path, count, f"one {delimiter!r}")
+    columns = f"{count} column{'s' * (count != 1)}"
+    message = f"Line {line} of {path} has {columns}, but its header has {width}."
+    return LockstepError(message, f"A text with {delimiter!r} in it must be in quotation marks. {SKIP}")
 
 
 def _check_header(path: Path, row: Sequence[str], languages: tuple[str, str]) -> None:
@@ -135,18 +146,64 @@ def _read_lines(path: Path, limit: int) -> Iterator[str]:
             yield line.decode(errors="surrogateescape").removeprefix("\ufeff") + "\n"
 
 
-def _iterate(path: Path, rows: "Reader", skip_bad: bool) -> Iterator[tuple[int, list[str], BadReason | None]]:
+class _UnclosedQuote(Exception):
+    """A row does not end."""
+
+
+class _RowLines:
+    """The lines of a file for csv.reader, which asks for more than one only within quotation marks."""
+
+    def __init__(self, lines: Iterator[str]) -> None:
+        self._lines, self._returned = lines, deque[str]()
+        self.row: list[str] = []  # the lines of this row so far
+        self.number = 1  # of the next line
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> str:
+        if len(self.row) >= MOST_LINES:
+            raise _UnclosedQuote
+        line = self._returned.popleft() if self._returned else next(self._lines, None)
+        if line is None and self.row:
+            raise _UnclosedQuote
+        if line is None:
+            raise StopIteration
+        self.row.append(line)
+        self.number += 1
+        return line
+
+    def drop_first(self) -> str:
+        """Returns the first line of the row. The others will be read again."""
+        first, *others = self.row
+        self._returned.extendleft(reversed(others))
+        self.number -= len(others)
+        self.row = []
+        return first
+
+
+def _iterate(
+    path: Path, lines: _RowLines, delimiter: str, skip_bad: bool
+) -> Iterator[tuple[int, list[str], BadReason | None]]:
     """Yields the rows with the number of their first line. What is no row or not UTF-8 is an error, or has a reason with
     `skip_bad`."""
+    rows = csv.reader(lines, delimiter=delimiter)
     while True:
-        first = rows.line_num + 1
+        first, lines.row = lines.number, []
         try:
             row = next(rows)
         except StopIteration:
             return
+        except _UnclosedQuote:
+            if not skip_bad:
+                message = f"Line {first} of {path} opens a quotation mark that is not closed."
+                raise LockstepError(message, f"Close it, or write it twice if it belongs to the text. {SKIP}") from None
+            rows = csv.reader(lines, delimiter=delimiter)
+            yield first, [lines.drop_first().rstrip("\n")], "columns"
+            continue
         except csv.Error as error:
             if not skip_bad:
-                message = f"Line {rows.line_num} of {path} is not valid CSV: {error}."
+                message = f"Line {first} of {path} is not valid CSV: {error}."
                 raise LockstepError(message, f"Look for a quotation mark that is not closed. {SKIP}") from None
             yield first, [""], "columns"
             continue

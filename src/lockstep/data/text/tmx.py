@@ -2,9 +2,11 @@
 
 A unit gives a pair if it has a segment in both languages. A wanted language without a region matches every region (`en`
 matches `en-US`); of several matching segments the first one is used. The content of inline tags (`<bpt>`, `<ph>`, ...) is
-code of the document and is dropped; highlighted text (`<hi>`) stays.
+code of the document and is dropped; a code for a break (`<br/>`, `</p>`, `\\n`) becomes a space. Highlighted text (`<hi>`)
+stays.
 """
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +17,10 @@ from lockstep.data.text.languages import matches_language
 from lockstep.errors import LockstepError
 
 _CODE = {"bpt", "ept", "it", "ph", "ut"}
+_BREAK = re.compile(r"</?\s*(br|p|div|li|tr|td|th|tab|h[1-6])\b|\\[nrt]|[\n\t]", re.IGNORECASE)
+"""A code that separates words."""
+_MOST_CODE = 200
+"""Characters of a code that are looked at."""
 _SHOWN_LANGUAGES = 8
 
 
@@ -67,6 +73,7 @@ class _Units:
         self._text: list[str] | None = None
         self._length = 0  # characters in `_text`
         self._code_depth = 0
+        self._code = ""
         self._matches: dict[str, str | None] = {}
 
     def take(self) -> list[tuple[str, str]]:
@@ -82,16 +89,22 @@ class _Units:
         elif name == "seg":
             self._text, self._length, self._code_depth = [], 0, 0
         elif name in _CODE:
-            self._code_depth += 1
+            self._code_depth, self._code = self._code_depth + 1, ""
 
     def text(self, data: str) -> None:
         if self._text is not None and self._code_depth == 0 and self._length <= self._limit:
             self._text.append(data)
             self._length += len(data)
+        elif self._code_depth and len(self._code) < _MOST_CODE:
+            self._code += data[:_MOST_CODE]
 
     def end(self, name: str) -> None:
         if name in _CODE:
             self._code_depth -= 1
+            if self._text is not None and _BREAK.search(self._code):
+                self._text.append(" ")
+                self._length += 1
+            self._code = ""
         elif name == "seg" and self._text is not None:
             if self._language is not None:
                 text = "".join(self._text)
