@@ -271,6 +271,14 @@ def test_a_folder_with_a_config_of_its_own_is_not_overwritten(tiny: Tiny, tmp_pa
     assert (tmp_path / "config.yaml").read_text() == tiny.config.read_text()
 
 
+def test_the_folder_of_the_text_is_no_run_folder(tiny: Tiny, text: Path) -> None:
+    before = sorted(path.name for path in text.iterdir())
+    words = ("train", tiny.config, f"data.folder={text}", f"data.corpus={text.parent / 'corpus'}", "--run", text)
+    refused = lockstep(*words, code=2)
+    assert f"The run folder {text} is the folder of the text (data.folder)." in refused.stderr
+    assert sorted(path.name for path in text.iterdir()) == before
+
+
 def test_translating_a_file_onto_itself_or_from_bad_text(tiny: Tiny, tmp_path: Path) -> None:
     run = tmp_path / "odd [/name]"
     lockstep("train", tiny.config, "train.steps=1", "--run", run)

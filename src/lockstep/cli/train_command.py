@@ -150,6 +150,7 @@ def run_training(
         _work_for_engine(config, run, as_json, show, begin)
     if not is_remote(run):
         check_resume(RunDirectory(Path(run)), config)
+        _refuse_text_folder(config, Path(run))
     if config.task_name == "translation":
         prepare_corpus(config, says_removed=True)
     reached = None if is_remote(run) else _finished_at(config, Path(run))
@@ -161,6 +162,17 @@ def run_training(
         print(f"Nothing to do: {steps}. Raise train.steps to train more.", file=sys.stderr)
         stop_signal = None
     _close(run, as_json, show, stop_signal, begin)
+
+
+def _refuse_text_folder(config: "RunConfig", run: Path) -> None:
+    """Refuses to put a run among the text that it is trained on."""
+    from lockstep.errors import LockstepError
+    from lockstep.remote.place import is_remote
+
+    folder = config.data.folder
+    if config.data.train and not is_remote(folder) and run.absolute() == Path(folder).expanduser().absolute():
+        message = f"The run folder {run} is the folder of the text (data.folder)."
+        raise LockstepError(message, f"Choose another one, such as --run {run / 'run'}.", code=2)
 
 
 def _work_for_engine(config: "RunConfig", run: str | Path, as_json: bool, show: bool, begin: float) -> NoReturn:
