@@ -6,11 +6,11 @@ import sys
 import time
 from pathlib import Path
 
-from lockstep.errors import LockstepError, PortTaken
+from lockstep.errors import LockstepError, PortTaken, Unreachable
 from lockstep.train.failures import LostPeer, OutOfMemory
 from lockstep.train.worker import tell_launcher
 
-IN_SCOPE = (os, signal, sys, time, LockstepError, PortTaken, LostPeer, OutOfMemory, tell_launcher)
+IN_SCOPE = (os, signal, sys, time, LockstepError, PortTaken, LostPeer, OutOfMemory, Unreachable, tell_launcher)
 preloaded: list[str] = []
 
 

@@ -21,6 +21,10 @@ class LockstepError(Exception):
         return type(self), (self.message, self.remedy, self.code)
 
 
+class Unreachable(LockstepError):
+    """The first worker of a launch cannot be reached. On one machine it has died: another launch may succeed."""
+
+
 class PortTaken(LockstepError):
     """Another program took a port after it was chosen and before it was used. Nothing has started, so a retry is safe."""
 

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from lockstep import messages
 from lockstep.challenge import MissingMembers, check_members, list_clients, open_group, sign_in
 from lockstep.devices import pick_device
-from lockstep.errors import LockstepError, PortTaken
+from lockstep.errors import LockstepError, PortTaken, Unreachable
 from lockstep.job_secret import read_secret
 from lockstep.notices import warn
 from lockstep.run import environment_variables
@@ -217,7 +217,7 @@ def _explaining(meeting: Rendezvous, timeout_seconds: float) -> Iterator[None]:
             raise PortTaken(
                 f"Port {meeting.address} is already in use.", "Set MASTER_PORT to a free one.", code=2
             ) from None
-        raise LockstepError(
+        raise Unreachable(
             f"Worker {meeting.rank} could not reach the first worker at {meeting.address}.",
             "Check that all machines were started, that the address is right and that no firewall is between them.",
         ) from None

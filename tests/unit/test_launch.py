@@ -13,6 +13,7 @@ from lockstep.config import build, load
 from lockstep.devices import pick_device
 from lockstep.errors import LockstepError, PortTaken
 from lockstep.launch import fixed
+from lockstep.launch.deaths import WorkerDied
 from lockstep.launch.engine import join_engine
 from lockstep.launch.environments.placement import WorkerPlacement
 from lockstep.launch.fixed import FixedLaunch
@@ -52,6 +53,13 @@ def test_a_workers_own_sentence_reaches_the_launcher() -> None:
 def test_what_a_worker_says_of_itself_comes_before_lost_connections() -> None:
     own = "time.sleep(0.5); tell_launcher(LockstepError('No whole checkpoint.')); raise SystemExit(1)"
     assert failure(LOST.format(0), own).message == "No whole checkpoint."
+
+
+def test_a_first_worker_that_dies_before_the_others_reach_it_is_the_cause() -> None:
+    unreachable = "tell_launcher(Unreachable('Worker 1 could not reach the first worker.')); raise SystemExit(1)"
+    cause = failure("time.sleep(0.3); os.kill(os.getpid(), signal.SIGKILL)", unreachable)
+    assert isinstance(cause, WorkerDied)
+    assert "Worker 0 (process " in cause.message
 
 
 def test_a_killed_worker_is_named_with_its_signal_and_not_who_lost_it() -> None:

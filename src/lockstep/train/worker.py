@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from lockstep import heartbeat
 from lockstep.ablation import Ablation, read_ablation
 from lockstep.config import RunConfig
-from lockstep.errors import LockstepError, PortTaken
+from lockstep.errors import LockstepError, PortTaken, Unreachable
 from lockstep.files import write_json
 from lockstep.monitor_folder import read_own_peer, write_peers
 from lockstep.notices import print_error, warn
@@ -423,6 +423,7 @@ def tell_launcher(error: LockstepError) -> None:
         return
     kinds = {
         LostPeer: "lost",
+        Unreachable: "lost",
         PortTaken: "port",
         OutOfMemory: "memory",
         WriterDied: "writer",
