@@ -142,6 +142,7 @@ def test_the_first_host_continues_alone(disks: PrivateDisks, tiny: Tiny, tmp_pat
         assert one["loss"] == pytest.approx(other["loss"], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_host_without_the_state_of_the_run_cannot_be_the_first(disks: PrivateDisks) -> None:
     words = disks.make_words("train.steps=2")
     with EmulatedNetwork(2) as network:
@@ -171,6 +172,7 @@ def test_a_stale_copy_is_not_read_and_another_run_is_not_passed_over(disks: Priv
         assert "on h2 has a checkpoint of step 2, of another run" in " ".join(said[0].split())
 
 
+@pytest.mark.slow
 def test_a_run_on_an_object_store_needs_no_shared_cache(
     disks: PrivateDisks, whole_sharded: Path, tmp_path: Path
 ) -> None:

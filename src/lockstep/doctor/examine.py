@@ -36,6 +36,8 @@ from lockstep.hosts.machine_report import MachineReport
 T = TypeVar("T")
 FACTS, DISK = TypeAdapter(MachineReport), TypeAdapter(DiskFacts)
 RATES, ANSWER = TypeAdapter(list[float]), TypeAdapter(dict[str, JsonValue])
+RATE_SECONDS = 100.0
+"""A worker with a small share of a busy core needs long to import torch, and is to be named for its speed."""
 MOST_PAIRS = 60
 """With more machines every one is connected with the first one and its two neighbours only."""
 
@@ -208,7 +210,7 @@ class Examination:
         for machine in machines:
             threads = machine.facts.threads or max(1, machine.facts.cores // machine.slots)
             arguments.append({"workers": machine.slots, "threads": threads})
-        rates = self._ask("rate", "speed", 60, arguments, RATES)
+        rates = self._ask("rate", "speed", RATE_SECONDS, arguments, RATES)
         if len(rates) == len(machines):
             self._add(judge_rates(rates))
 

@@ -23,7 +23,7 @@ def measure(seconds):
 measure(0.2)
 print(json.dumps(measure(1.0)))
 """
-START_SECONDS = 45
+START_SECONDS = 90
 
 
 def measure_rate(workers: int, threads: int) -> JsonValue:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from lockstep.launch.run_all import Program, run_all
+from lockstep.notices import warn
 from lockstep.run import environment_variables
 
 
@@ -18,7 +19,8 @@ def main() -> int:
     basics["PATH"] = os.pathsep.join([programs_here, basics.get("PATH", os.defpath)])
     programs = [Program(one["words"], basics | one["variables"], inherits=False) for one in facts]
     if errors := run_all(programs):
-        print(errors, file=sys.stderr)
+        for line in errors.splitlines():
+            warn(line)
         return 1
     return 0
 
