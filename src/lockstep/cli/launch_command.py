@@ -214,7 +214,7 @@ def _read_hosts(
 
 
 def shorten(job: "Job", facts: "KindFacts") -> "Job":
-    """Returns the job as it is pretended: a run of its own, and few steps unless the user chose their number."""
+    """Returns the job for --pretend: another run folder, and few steps unless the user chose their number."""
     steps = () if any(word.startswith("train.steps=") for word in job.settings) else (f"train.steps={PRETENDED_STEPS}",)
     below = "" if facts.has_containers or "://" in job.run else "/run"  # beside the other files of the trial
     return replace(job, settings=(*job.settings, *steps), run=f"{job.run.rstrip('/')}-pretend{below}")

@@ -64,7 +64,7 @@ class Agent:
             self.send({"id": number, "error": describe_exception(error), "remedy": ""})
 
     def end_after(self, silence: float) -> JsonValue:
-        """Ends the agent as soon as it has heard nothing for so many seconds."""
+        """Ends the agent when no request has arrived for this many seconds."""
 
         def watch() -> None:
             while time.monotonic() - self._heard_at < silence:

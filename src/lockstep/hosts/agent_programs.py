@@ -131,7 +131,7 @@ class Programs:
 
 
 def _open(words: list[str], variables: Mapping[str, str], folder: str) -> subprocess.Popen[str]:
-    """A session of its own: the program passes signals on to its own processes as it likes."""
+    """The program starts in a new session, so a signal reaches only the program, which forwards it to its children."""
     prefix = DIE_WITH_PARENT if shutil.which(DIE_WITH_PARENT[0]) else []
     pipe = subprocess.PIPE
     return subprocess.Popen(
